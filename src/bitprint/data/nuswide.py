@@ -1,0 +1,147 @@
+"""NUS-WIDE: the images that carry one of the 21 most frequent of its 81 concepts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.data.decoding import Progress, decode_files
+from bitprint.data.home import data_home
+from bitprint.data.images import ImageSet
+
+IMAGE_LIST = "ImageList/Imagelist.txt"
+CONCEPTS = "Groundtruth/AllLabels"
+IMAGE_FOLDERS = ("Flickr", "images")
+
+
+def load_nuswide(
+    root: str | os.PathLike[str] | None = None,
+    *,
+    size: int = 256,
+    concepts: int = 21,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> ImageSet:
+    """Load the images of NUS-WIDE that carry at least one of the most frequent concepts.
+
+    The official layout is expected: `ImageList/Imagelist.txt`, one
+    `Groundtruth/AllLabels/Labels_<concept>.txt` for each concept, and the images under `Flickr/`
+    or `images/`. The full set has 195,834 such images of 269,648.
+
+    Parameters
+    ----------
+    root : path, optional
+        The folder; "nuswide" in `data_home` by default.
+    size : int
+        Height and width that the images are resized to.
+    concepts : int
+        How many of the most frequent concepts.
+    cache : path, optional
+        A folder for the decoded images, see `bitprint.data.decoding.decode_files`. At 256 pixels
+        the full set takes 36 GiB.
+    progress : callable, optional
+        Called with how many files are done, and how many there are.
+
+    Returns
+    -------
+    ImageSet
+        In the order of the official list, with labels (N, concepts), the most frequent concept
+        first. Images that are missing or cannot be read are listed in `skipped`.
+    """
+    root = data_home() / "nuswide" if root is None else Path(root)
+    names, matrix, paths = read_nuswide_labels(root)
+    columns, rows = frequent_concepts(matrix, names, concepts)
+    files = _locate(root, [paths[row] for row in rows])
+    pixels, found, skipped = decode_files(root, files, size, cache=cache, progress=progress)
+    if len(found) == 0:
+        raise ValueError(
+            f"{root}: none of the {len(files)} images can be read; "
+            f"the first, {skipped[0][0]}: {skipped[0][1]}"
+        )
+    return ImageSet(
+        pixels,
+        labels=matrix[rows[found]][:, columns],
+        ids=[paths[row] for row in rows[found]],
+        label_names=[names[column] for column in columns],
+        name="nuswide",
+        skipped=skipped,
+        rows=found,
+    )
+
+
+def read_nuswide_labels(
+    root: str | os.PathLike[str],
+) -> tuple[list[str], NDArray[np.uint8], list[str]]:
+    """Read the official label files.
+
+    Returns
+    -------
+    names : list of str
+        The concepts in alphabetical order, 81 in the full set.
+    matrix : ndarray of uint8, shape (N, 81)
+        Which image carries which concept.
+    paths : list of str
+        The N image paths with forward slashes.
+    """
+    root = Path(root)
+    image_list, folder = root / IMAGE_LIST, root / CONCEPTS
+    if not image_list.is_file():
+        raise FileNotFoundError(f"{image_list}: the image list of NUS-WIDE is missing")
+    files = sorted(folder.glob("Labels_*.txt"))
+    if not files:
+        raise FileNotFoundError(f"{folder}: the label files Labels_<concept>.txt are missing")
+    lines = image_list.read_text("utf-8").splitlines()
+    paths = [line.strip().replace("\\", "/") for line in lines if line.strip()]
+    matrix = np.empty((len(paths), len(files)), np.uint8)
+    for column, file in enumerate(files):
+        # One digit on each line: without the white space the bytes are the column.
+        digits = file.read_bytes().translate(None, b" \t\r\n")
+        flags = np.frombuffer(digits, np.uint8) - np.uint8(ord("0"))
+        if len(flags) != len(paths) or np.any(flags > 1):
+            raise ValueError(
+                f"{file}: expected a 0 or 1 for each of the {len(paths)} images of {image_list}"
+            )
+        matrix[:, column] = flags
+    return [file.stem.removeprefix("Labels_") for file in files], matrix, paths
+
+
+def frequent_concepts(
+    matrix: NDArray[np.uint8], names: list[str], count: int = 21
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the most frequent concepts and the images that carry at least one of them.
+
+    Returns
+    -------
+    columns : ndarray of int64, shape (count,)
+        The most frequent first; of equally frequent ones the first by name.
+    rows : ndarray of int64
+        The images, ascending.
+
+    Examples
+    --------
+    >>> matrix = np.array([[1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0]], np.uint8)
+    >>> columns, rows = frequent_concepts(matrix, ["sky", "road", "cat"], 2)
+    >>> columns.tolist(), rows.tolist()
+    ([1, 2], [1, 2])
+    """
+    if not 1 <= count <= len(names):
+        raise ValueError(f"{count} concepts were asked for and there are {len(names)}")
+    totals = matrix.sum(axis=0, dtype=np.int64)
+    columns = np.array(sorted(range(len(names)), key=lambda k: (-totals[k], names[k]))[:count])
+    return columns, np.flatnonzero(matrix[:, columns].any(axis=1))
+
+
+def _locate(root: Path, paths: list[str]) -> list[str]:
+    """Image files below `root`: in folders by concept as distributed, or all in one folder."""
+    folder = next((name for name in IMAGE_FOLDERS if (root / name).is_dir()), None)
+    if folder is None:
+        looked = " and ".join(str(root / name) for name in IMAGE_FOLDERS)
+        raise FileNotFoundError(f"the images of NUS-WIDE are missing; looked for {looked}")
+    files = []
+    for path in paths:
+        flat = f"{folder}/{path.rpartition('/')[2]}"
+        files.append(flat if (root / flat).is_file() else f"{folder}/{path}")
+    return files

@@ -1,0 +1,292 @@
+"""Protocols: seeded, disjoint splits of an image set into queries, training set and database."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitprint.data.images import ImageSet
+from bitprint.supervision import check_labels
+
+Rows = NDArray[np.int64]
+
+QUERY_SHARE = 0.1
+MOST_QUERIES = 100
+MOST_TRAINING = 500
+"""What `generic_split` takes of each class: a share as queries, and at most so many of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which rows of an image set are queries, which train, and which are searched.
+
+    Queries are never in the database, and the training images always are; both are checked.
+
+    Parameters
+    ----------
+    queries, training, database : ndarray of int64
+        Row numbers, ascending.
+    name : str
+        The data set and the protocol, as in "cifar10/1".
+    seed : int
+        What the split was drawn with.
+    map_at : int or None
+        How many of the nearest MAP looks at; None is the whole database.
+
+    Examples
+    --------
+    >>> split = Split([0], [1, 2], [1, 2, 3], name="mine", seed=0)
+    >>> split
+    Split('mine', seed 0: 1 queries, 2 training, 3 database)
+    """
+
+    queries: Rows
+    training: Rows
+    database: Rows
+    name: str
+    seed: int
+    map_at: int | None = None
+
+    def __post_init__(self) -> None:
+        for part in ("queries", "training", "database"):
+            rows = np.sort(np.asarray(getattr(self, part), np.int64))
+            if np.any(rows[1:] == rows[:-1]):
+                raise ValueError(f"{self.name}: an image is twice among {part}")
+            rows.setflags(write=False)
+            object.__setattr__(self, part, rows)
+        if np.isin(self.queries, self.database).any():
+            raise ValueError(f"{self.name}: queries must not be in the database")
+        if not np.isin(self.training, self.database).all():
+            raise ValueError(f"{self.name}: training images must be in the database")
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the three row lists: equal for equal splits, on every machine."""
+        digest = hashlib.sha256()
+        for rows in (self.queries, self.training, self.database):
+            digest.update(f"{len(rows)}:".encode())
+            digest.update(rows.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return (
+            f"Split({self.name!r}, seed {self.seed}: {len(self.queries)} queries, "
+            f"{len(self.training)} training, {len(self.database)} database)"
+        )
+
+
+def split_for(images: ImageSet, protocol: int, seed: int = 0) -> Split:
+    """Split an image set as its protocol says: the paper's for CIFAR-10 and NUS-WIDE.
+
+    Parameters
+    ----------
+    images : ImageSet
+        "cifar10" and "nuswide" go by `cifar10_split` and `nuswide_split`, all others by
+        `generic_split`.
+    protocol : int
+        1, a small training set, or 2, in which all that is not a query trains.
+    seed : int
+    """
+    if images.name == "cifar10" and images.labels is not None:
+        return cifar10_split(images.labels, protocol, seed)
+    if images.name == "nuswide" and images.labels is not None:
+        return nuswide_split(images.labels, protocol, seed)
+    return generic_split(images.labels, protocol, seed, count=len(images), name=images.name)
+
+
+def cifar10_split(labels: ArrayLike, protocol: int, seed: int = 0) -> Split:
+    """Split CIFAR-10 as the paper does.
+
+    Setting 1: 100 queries and 500 training images of each class, and the other 59,000 images are
+    the database. Setting 2: 1,000 queries of each class; the other 50,000 train and are searched.
+    MAP is over the whole database.
+    """
+    labels = check_labels(labels)
+    if labels.shape != (60_000,) or np.bincount(labels).tolist() != [6_000] * 10:
+        raise ValueError(
+            "the protocols of CIFAR-10 are for all its 60,000 images, 6,000 of each class; "
+            "use generic_split for a part of it"
+        )
+    small = _is_small(protocol)
+    return make_split(
+        labels,
+        queries_per_class=100 if small else 1_000,
+        training_per_class=500 if small else None,
+        seed=seed,
+        name=f"cifar10/{protocol}",
+    )
+
+
+def nuswide_split(labels: ArrayLike, protocol: int, seed: int = 0) -> Split:
+    """Split the 195,834 images of NUS-WIDE's 21 most frequent concepts as the paper does.
+
+    Both settings take 100 queries for each concept, 2,100 in all, by the rule of `make_split`; the
+    other 193,734 images are the database. Setting 1 trains on 500 images for each concept, 10,500
+    in all, and MAP looks at the nearest 5,000. Setting 2 trains on the whole database, and MAP
+    looks at the nearest 50,000.
+    """
+    labels = check_labels(labels)
+    if labels.shape != (195_834, 21) or labels.sum(axis=0, dtype=np.int64).min() < 5_000:
+        raise ValueError(
+            "the protocols of NUS-WIDE are for all its 195,834 images with one of the 21 most "
+            f"frequent concepts, got labels of shape {labels.shape}; use generic_split for a part"
+        )
+    small = _is_small(protocol)
+    return make_split(
+        labels,
+        queries_per_class=100,
+        training_per_class=500 if small else None,
+        seed=seed,
+        name=f"nuswide/{protocol}",
+        map_at=5_000 if small else 50_000,
+    )
+
+
+def make_split(
+    labels: ArrayLike,
+    *,
+    queries_per_class: int,
+    training_per_class: int | None = None,
+    seed: int = 0,
+    name: str = "images",
+    map_at: int | None = None,
+) -> Split:
+    """Draw so many queries and training images for each class; all but the queries are searched.
+
+    Images with several labels are drawn class by class, from the rarest class to the commonest
+    (equals in column order), each time from the images of the class that are still free, so that
+    none is drawn twice and every class gets exactly its number.
+
+    Parameters
+    ----------
+    labels : array_like
+        (N,) class numbers, or (N, c) zeros and ones.
+    queries_per_class : int
+    training_per_class : int or None
+        None trains on the whole database.
+    seed : int
+    name : str
+    map_at : int or None
+        As in `Split`.
+
+    Examples
+    --------
+    >>> make_split(np.arange(30) % 3, queries_per_class=2, training_per_class=5)
+    Split('images', seed 0: 6 queries, 15 training, 24 database)
+    """
+    labels = check_labels(labels)
+    rng = np.random.default_rng(seed)
+    free = np.ones(len(labels), bool)
+    totals = _class_totals(labels)
+    queries = _draw(labels, np.where(totals > 0, queries_per_class, 0), free, rng, "queries")
+    free[queries] = False
+    database = np.flatnonzero(free)
+    if training_per_class is None:
+        training = database
+    else:
+        wanted = np.where(totals > 0, training_per_class, 0)
+        training = _draw(labels, wanted, free, rng, "training images")
+    return Split(queries, training, database, name, seed, map_at)
+
+
+def generic_split(
+    labels: ArrayLike | None,
+    protocol: int,
+    seed: int = 0,
+    *,
+    count: int | None = None,
+    name: str = "images",
+) -> Split:
+    """Split any image set: a tenth of each class, at most 100 images, are queries.
+
+    Protocol 1 trains on at most 500 images of each class, protocol 2 on all that are not queries.
+    An image counts for every label that it carries. Images without labels are never queries, but
+    a set without any labels is split like one class.
+
+    Parameters
+    ----------
+    labels : array_like or None
+        (N,) class numbers, or (N, c) zeros and ones.
+    protocol : int
+        1 or 2.
+    seed : int
+    count : int, optional
+        N, needed when there are no labels.
+    name : str
+
+    Examples
+    --------
+    >>> generic_split(np.arange(300) % 3, protocol=1)
+    Split('images/1', seed 0: 30 queries, 270 training, 270 database)
+    """
+    small = _is_small(protocol)
+    if labels is None and count is None:
+        raise ValueError("a set without labels can only be split when its count is given")
+    labels = np.zeros(count or 0, np.int64) if labels is None else check_labels(labels, count)
+    totals = _class_totals(labels)
+    if totals.sum() == 0:
+        raise ValueError(f"{name}: no image has a label, so there is nothing to split by")
+    if np.any(totals == 1):
+        raise ValueError(
+            f"{name}: class {np.argmax(totals == 1)} has one image only; "
+            "every class needs one as a query and another to be found"
+        )
+    rng = np.random.default_rng(seed)
+    free = np.ones(len(labels), bool)
+    shares = np.ceil(QUERY_SHARE * totals).astype(np.int64)
+    queries = _draw(
+        labels, np.minimum(shares, MOST_QUERIES), free, rng, "queries", count_all_labels=True
+    )
+    free[queries] = False
+    database = np.flatnonzero(free)
+    if small:
+        wanted = np.minimum(totals, MOST_TRAINING)
+        training = _draw(labels, wanted, free, rng, "training images", count_all_labels=True)
+    else:
+        training = database
+    return Split(queries, training, database, f"{name}/{protocol}", seed)
+
+
+def _is_small(protocol: int) -> bool:
+    if protocol not in (1, 2):
+        raise ValueError(f"there are protocols 1 and 2, got {protocol!r}")
+    return protocol == 1
+
+
+def _class_totals(labels: NDArray) -> NDArray[np.int64]:
+    totals: NDArray[np.int64] = (
+        labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)
+    )
+    return totals
+
+
+def _draw(
+    labels: NDArray,
+    wanted: NDArray[np.int64],
+    free: NDArray[np.bool_],
+    rng: np.random.Generator,
+    purpose: str,
+    *,
+    count_all_labels: bool = False,
+) -> Rows:
+    """Draw `wanted` free images for each class, rarest class first, none twice.
+
+    With `count_all_labels`, images drawn for an earlier class count for this one if they carry it.
+    """
+    totals = _class_totals(labels)
+    taken = np.zeros(len(labels), bool)
+    for number in np.argsort(totals, kind="stable"):
+        members = labels[:, number] == 1 if labels.ndim == 2 else labels == number
+        need = int(wanted[number])
+        if count_all_labels:
+            need = max(0, need - int((members & taken).sum()))
+        choices = np.flatnonzero(members & free & ~taken)
+        if len(choices) < need:
+            raise ValueError(
+                f"class {number} has {len(choices)} images left and {need} {purpose} are wanted"
+            )
+        taken[rng.permutation(choices)[:need]] = True
+    return np.flatnonzero(taken)

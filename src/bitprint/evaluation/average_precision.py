@@ -1,0 +1,114 @@
+"""Average precision in closed form from Hamming histograms, for every convention in use.
+
+Notation of one bucket (all items at one distance): n items of which r are relevant; before it come
+a items of which f are relevant; H is the harmonic number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.evaluation import kernels
+from bitprint.evaluation.histograms import Histograms, Task
+
+TIES = ("expected", "stable", "optimistic", "pessimistic")
+DENOMINATORS = ("retrieved", "total", "min")
+
+
+def average_precision(
+    task: Task,
+    histograms: Histograms,
+    *,
+    top: int | None = None,
+    ties: str = "expected",
+    denominator: str = "retrieved",
+) -> NDArray[np.float64]:
+    """Average precision of every query, shape (Q,); NaN for queries without a relevant item.
+
+    See `bitprint.evaluation.evaluate` for the options.
+    """
+    size = len(task.codes)
+    top = size if top is None else min(top, size)
+    total = histograms.relevant.sum(axis=1)
+    if ties == "expected":
+        if denominator == "retrieved" and top < size:
+            precision = _expected_over_retrieved(histograms, top)
+            return np.where(total > 0, precision, np.nan)
+        sums, hits = _expected_sums(histograms, top).sum(axis=1), total
+    elif ties == "stable":
+        sums, hits = task.stable_sums(histograms, top).T
+    else:
+        sums, hits = _ordered_sums(histograms, top, relevant_first=ties == "optimistic")
+    divisor = {"retrieved": hits, "total": total, "min": np.minimum(total, top)}[denominator]
+    return np.where(total > 0, sums / np.maximum(divisor, 1), np.nan)
+
+
+def _expected_sums(histograms: Histograms, top: int) -> NDArray[np.float64]:
+    """Expected sum of precisions at the relevant ranks up to `top`, per bucket, (Q, K + 1).
+
+    McSherry and Najork (ECIR 2008). Rank j of the bucket holds a relevant item with probability
+    r / n; given that, a fraction rho = (r - 1) / (n - 1) of the j - a - 1 items of the bucket
+    before it is relevant. So its expected precision is r / n * (f + 1 + (j - a - 1) * rho) / j,
+    and the sum over j needs only differences of harmonic numbers.
+    """
+    n, r = histograms
+    a, f = _before(n), _before(r)
+    seen = np.clip(top - a, 0, n)
+    rho = (r - 1) / np.maximum(n - 1, 1)
+    harmonic = _harmonic_numbers(top)
+    start = np.minimum(a, top)
+    tail = (f + 1 - rho * (a + 1)) * (harmonic[start + seen] - harmonic[start])
+    sums: NDArray[np.float64] = r / np.maximum(n, 1) * (rho * seen + tail)
+    return sums
+
+
+def _expected_over_retrieved(histograms: Histograms, top: int) -> NDArray[np.float64]:
+    """Expected AP when the divisor, the relevant items in the top, depends on the tie order too."""
+    n, r = histograms
+    a, f = _before(n), _before(r)
+    whole = a + n <= top
+    sums = np.where(whole, _expected_sums(histograms, top), 0).sum(axis=1)
+    hits = np.where(whole, r, 0).sum(axis=1)
+    precision: NDArray[np.float64] = sums / np.maximum(hits, 1)
+    query, c = np.nonzero((a < top) & ~whole)
+    harmonic = _harmonic_numbers(top)
+    precision[query] = kernels.expected_cut(
+        sums[query],
+        f[query, c],
+        a[query, c],
+        n[query, c],
+        r[query, c],
+        top - a[query, c],
+        harmonic[top] - harmonic[a[query, c]],
+    )
+    return precision
+
+
+def _ordered_sums(
+    histograms: Histograms, top: int, *, relevant_first: bool
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Sum of precisions and hits up to `top` with the relevant items first or last in a bucket.
+
+    They then take the ranks s + 1 .. s + r in a row, and (f + t) / (s + t) = 1 + (f - s) / (s + t).
+    """
+    n, r = histograms
+    f = _before(r)
+    s = _before(n) if relevant_first else _before(n) + n - r
+    seen = np.clip(top - s, 0, r)
+    s = np.minimum(s, top)
+    harmonic = _harmonic_numbers(top)
+    sums = seen + (f - s) * (harmonic[s + seen] - harmonic[s])
+    return sums.sum(axis=1), seen.sum(axis=1)
+
+
+def _before(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Total of the buckets at smaller distances, shape (Q, K + 1)."""
+    return np.cumsum(counts, axis=1) - counts
+
+
+def _harmonic_numbers(largest: int) -> NDArray[np.float64]:
+    """H_0 .. H_largest."""
+    numbers = np.zeros(largest + 1)
+    np.cumsum(1 / np.arange(1, largest + 1), out=numbers[1:])
+    return numbers

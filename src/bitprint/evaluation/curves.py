@@ -1,0 +1,85 @@
+"""Precision and recall, at a radius, at a cutoff and as curves, all from Hamming histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.evaluation import kernels
+from bitprint.evaluation.histograms import Histograms
+
+_POINTS = 64
+
+
+class Curve(NamedTuple):
+    """Points of a precision-recall curve; `recall, precision, at = curve`.
+
+    Attributes
+    ----------
+    recall, precision : ndarray of float64, shape (P,)
+    at : ndarray of int64, shape (P,)
+        What each point looks at: the first `at` items, or the items within distance `at`.
+    """
+
+    recall: NDArray[np.float64]
+    precision: NDArray[np.float64]
+    at: NDArray[np.int64]
+
+
+def precision_within(histograms: Histograms, radius: int) -> NDArray[np.float64]:
+    """Precision of the items within `radius` of each query, shape (Q,); 0 for an empty ball."""
+    inside = histograms.items[:, : radius + 1].sum(axis=1)
+    relevant = histograms.relevant[:, : radius + 1].sum(axis=1)
+    precision: NDArray[np.float64] = relevant / np.maximum(inside, 1)
+    return precision
+
+
+def at_ranks(histograms: Histograms, ranks: Iterable[int]) -> Curve:
+    """Mean precision and recall of the first n items, for every n of `ranks` in increasing order.
+
+    Hits are expectations over the order of tied items. Recall is averaged over the queries that
+    have a relevant item; for the others it is undefined.
+    """
+    at = np.array(sorted(ranks), np.int64)
+    hits = kernels.expected_hits(*histograms, at)
+    return Curve(_mean_recall(histograms, hits), hits.mean(axis=0) / at, at)
+
+
+def by_ranking(histograms: Histograms) -> Curve:
+    """Precision-recall curve of the ranked list, at some 128 ranks from the first to the last.
+
+    Half of the ranks are spaced geometrically, for the head of the list, and half evenly.
+    """
+    size = int(histograms.items[0].sum())
+    head, body = np.geomspace(1, size, _POINTS), np.linspace(1, size, _POINTS)
+    return at_ranks(histograms, np.unique(np.rint(np.append(head, body)).astype(np.int64)))
+
+
+def by_lookup(histograms: Histograms) -> Curve:
+    """Precision-recall curve of hash lookup, one point per radius 0..K, averaged over queries.
+
+    A query with nothing within the radius has precision 0 there.
+    """
+    items, relevant = (np.cumsum(counts, axis=1) for counts in histograms)
+    precision = (relevant / np.maximum(items, 1)).mean(axis=0)
+    return Curve(_mean_recall(histograms, relevant), precision, np.arange(items.shape[1]))
+
+
+def by_pooled_lookup(histograms: Histograms) -> Curve:
+    """Precision-recall curve of hash lookup with the hits of all queries in one pool.
+
+    Queries that retrieve much weigh more than in `by_lookup`, and empty balls weigh nothing.
+    """
+    items, relevant = (np.cumsum(counts.sum(axis=0)) for counts in histograms)
+    return Curve(relevant / relevant[-1], relevant / np.maximum(items, 1), np.arange(len(items)))
+
+
+def _mean_recall(histograms: Histograms, hits: NDArray) -> NDArray[np.float64]:
+    """Recall for hits of shape (Q, P), averaged over queries with a relevant item."""
+    total = histograms.relevant.sum(axis=1)
+    answerable = total > 0
+    recall: NDArray[np.float64] = (hits[answerable] / total[answerable, None]).mean(axis=0)
+    return recall

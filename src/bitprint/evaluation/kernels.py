@@ -1,0 +1,242 @@
+"""Compiled loops of the evaluation: they release the GIL, so that queries run on every core.
+
+Codes and labels arrive as 64-bit words: those of the queries row by row, (Q, W), those of the
+database plane by plane, (W, N), so that the inner loops run along the database and vectorise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+_BLOCK = 2048  # database items whose words and buckets stay in the first-level cache
+_LANES = 4  # interleaved histograms: an increment need not wait for the one before it
+_NEGLIGIBLE = 1e-20  # weight, relative to the largest, at which a probability tail is cut
+
+Words = NDArray[np.uint64]
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def _type_popcount(_context: Any, _word: Any) -> Any:
+    """Number of ones in a word: LLVM's ctpop, one machine instruction, vectorised where it can."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+_popcount: Any = intrinsic(_type_popcount)
+
+
+@njit(nogil=True, cache=True)
+def _fill_buckets(
+    code: Words,
+    label: Words,
+    codes: Words,
+    labels: Words,
+    one_class: bool,
+    start: int,
+    stop: int,
+    shared: Words,
+    buckets: NDArray[np.uint32],
+) -> None:
+    """Write 2 * distance + relevance of the items start..stop into `buckets`.
+
+    With `one_class` a label is a class number and relevant means equal; otherwise it is a row of
+    bits and relevant means that some bit is set in both.
+    """
+    size = stop - start
+    buckets[:size] = 0
+    for w in range(codes.shape[0]):
+        block = codes[w, start:stop]  # contiguous, or the loop below does not vectorise
+        for i in range(size):
+            buckets[i] += np.uint32(2 * _popcount(block[i] ^ code[w]))
+    if one_class:
+        block = labels[0, start:stop]
+        for i in range(size):
+            buckets[i] += np.uint32(block[i] == label[0])
+        return
+    shared[:size] = 0
+    for w in range(labels.shape[0]):
+        block = labels[w, start:stop]
+        for i in range(size):
+            shared[i] |= block[i] & label[w]
+    for i in range(size):
+        buckets[i] += np.uint32(shared[i] != 0)
+
+
+@njit(nogil=True, cache=True)
+def count_buckets(
+    query_codes: Words,
+    query_labels: Words,
+    codes: Words,
+    labels: Words,
+    one_class: bool,
+    bits: int,
+) -> Counts:
+    """Count items by 2 * distance + relevance, shape (Q, 2 * (bits + 1)).
+
+    Every block of the database meets all given queries while it is in the cache.
+    """
+    queries, size = len(query_codes), codes.shape[1]
+    lanes = np.zeros((queries, _LANES, 2 * (bits + 1)), np.int64)
+    buckets = np.empty(_BLOCK, np.uint32)
+    shared = np.empty(_BLOCK, np.uint64)
+    for start in range(0, size, _BLOCK):
+        stop = min(start + _BLOCK, size)
+        whole = (stop - start) // _LANES * _LANES
+        for q in range(queries):
+            _fill_buckets(
+                query_codes[q],
+                query_labels[q],
+                codes,
+                labels,
+                one_class,
+                start,
+                stop,
+                shared,
+                buckets,
+            )
+            counts = lanes[q]
+            for i in range(0, whole, _LANES):
+                for lane in range(_LANES):
+                    counts[lane, buckets[i + lane]] += 1
+            for i in range(whole, stop - start):
+                counts[0, buckets[i]] += 1
+    counts_by_bucket: Counts = lanes.sum(axis=1)
+    return counts_by_bucket
+
+
+@njit(nogil=True, cache=True)
+def stable_sums(
+    query_codes: Words,
+    query_labels: Words,
+    codes: Words,
+    labels: Words,
+    one_class: bool,
+    items: Counts,
+    relevant: Counts,
+    top: int,
+) -> Floats:
+    """Sum of precisions at the relevant ranks up to `top`, and their number, shape (Q, 2).
+
+    Ties keep the order of the database. The histograms say at which rank each distance begins, so
+    one pass over the database gives every item its rank, as in a counting sort.
+    """
+    size = codes.shape[1]
+    sums = np.zeros((len(query_codes), 2))
+    buckets = np.empty(_BLOCK, np.uint32)
+    shared = np.empty(_BLOCK, np.uint64)
+    for q in range(len(query_codes)):
+        rank = np.cumsum(items[q]) - items[q]
+        hits = np.cumsum(relevant[q]) - relevant[q]
+        for start in range(0, size, _BLOCK):
+            stop = min(start + _BLOCK, size)
+            _fill_buckets(
+                query_codes[q],
+                query_labels[q],
+                codes,
+                labels,
+                one_class,
+                start,
+                stop,
+                shared,
+                buckets,
+            )
+            for i in range(stop - start):
+                distance = buckets[i] >> np.uint32(1)
+                rank[distance] += 1
+                if buckets[i] & np.uint32(1):
+                    hits[distance] += 1
+                    if rank[distance] <= top:
+                        sums[q, 0] += hits[distance] / rank[distance]
+                        sums[q, 1] += 1
+    return sums
+
+
+@njit(nogil=True, cache=True)
+def expected_hits(items: Counts, relevant: Counts, ranks: Counts) -> Floats:
+    """Expected number of relevant items among the first n, for each n of `ranks`, shape (Q, P).
+
+    `ranks` increase. Within a tie the expectation grows linearly with n.
+    """
+    hits = np.empty((len(items), len(ranks)))
+    for q in range(len(items)):
+        c = 0
+        ranked = 0
+        found = 0
+        for p in range(len(ranks)):
+            while ranked + items[q, c] < ranks[p]:
+                ranked += items[q, c]
+                found += relevant[q, c]
+                c += 1
+            share = relevant[q, c] / items[q, c] if items[q, c] else 0.0
+            hits[q, p] = found + (ranks[p] - ranked) * share
+    return hits
+
+
+@njit(nogil=True, cache=True)
+def expected_cut(
+    before: Floats,
+    found: Counts,
+    start: Counts,
+    items: Counts,
+    relevant: Counts,
+    drawn: Counts,
+    harmonic: Floats,
+) -> Floats:
+    """Expected AP over a cut that falls within a tie, divided by the relevant items before it.
+
+    For each query the cut takes `drawn` of the tied `items` at random, m of which are relevant
+    with hypergeometric probability. The weights grow by their exact ratios from 1 at the mode,
+    which stays accurate for ties of any size.
+
+    Parameters
+    ----------
+    before, found, start : ndarray, shape (Q,)
+        Sum of precisions, relevant items and items ranked before the tie.
+    items, relevant, drawn : ndarray, shape (Q,)
+        The tie, and how many of it are seen: 1 <= drawn <= items.
+    harmonic : ndarray, shape (Q,)
+        Sum of 1 / rank over the ranks seen of the tie.
+    """
+    result = np.empty(len(before))
+    for q in range(len(before)):
+        n, r, k = items[q], relevant[q], drawn[q]
+        lowest, highest = max(0, k - (n - r)), min(r, k)
+        mode = min(max((k + 1) * (r + 1) // (n + 2), lowest), highest)
+        here = (before[q], found[q], start[q], k, harmonic[q])
+        weights = 1.0
+        mean = _precision_of_cut(mode, *here)
+        weight = 1.0
+        for m in range(mode, highest):
+            weight *= (r - m) / (m + 1) * ((k - m) / (n - r - k + m + 1))
+            weights += weight
+            mean += weight * _precision_of_cut(m + 1, *here)
+            if weight < _NEGLIGIBLE:
+                break
+        weight = 1.0
+        for m in range(mode, lowest, -1):
+            weight *= m / (r - m + 1) * ((n - r - k + m) / (k - m + 1))
+            weights += weight
+            mean += weight * _precision_of_cut(m - 1, *here)
+            if weight < _NEGLIGIBLE:
+                break
+        result[q] = mean / weights
+    return result
+
+
+@njit(nogil=True, cache=True)
+def _precision_of_cut(
+    m: int, before: float, found: int, start: int, drawn: int, harmonic: float
+) -> float:
+    """Expected AP given that m of the `drawn` tied items are relevant."""
+    slope = (m - 1) / max(drawn - 1, 1)
+    tied = m / drawn * (slope * drawn + (found + 1 - slope * (start + 1)) * harmonic)
+    return (before + tied) / max(found + m, 1)

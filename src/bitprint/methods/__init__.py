@@ -1,0 +1,90 @@
+"""The hashing methods, one file each, and their registry."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import Any
+
+from bitprint.methods._base import FeatureHasher, Hasher
+from bitprint.methods._deep import DeepHasher
+from bitprint.methods._store import read_model
+from bitprint.methods.dpsh import DPSH
+from bitprint.methods.dsdh import DSDH
+from bitprint.methods.dsdh_ablations import DSDHA, DSDHB, DSDHC
+from bitprint.methods.lsh import LSH
+from bitprint.training.plan import Training
+
+__all__ = ["DeepHasher", "FeatureHasher", "Hasher", "create", "list_methods", "load", "method"]
+
+METHODS: dict[str, type[Hasher]] = {cls.name: cls for cls in (LSH, DPSH, DSDH, DSDHA, DSDHB, DSDHC)}
+
+
+def list_methods() -> list[str]:
+    """Names of all methods.
+
+    Examples
+    --------
+    >>> "dsdh" in list_methods()
+    True
+    """
+    return list(METHODS)
+
+
+def method(name: str) -> type[Hasher]:
+    """Return the class of a method."""
+    if name not in METHODS:
+        raise ValueError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def create(name: str, bits: int, **options: Any) -> Hasher:
+    """Make a hasher that is not yet fitted.
+
+    Parameters
+    ----------
+    name : str
+        One of `list_methods()`.
+    bits : int
+        Length of the codes.
+    **options
+        Arguments of the method's class. For a deep method, the fields of `Training` may be given
+        here too; those that are not given are the method's own.
+
+    Examples
+    --------
+    >>> create("dsdh", bits=48, epochs=40, optimizer="adamw").training.epochs
+    40
+    """
+    cls = method(name)
+    if issubclass(cls, DeepHasher):
+        options = _gather_training(cls, options)
+    try:
+        return cls(bits, **options)
+    except TypeError as error:
+        known = ", ".join(sorted(set(cls._get_param_names()) - {"bits"}))
+        raise ValueError(f"{name}: {error}; its options are {known}") from error
+
+
+def load(folder: str | os.PathLike[str]) -> Hasher:
+    """Load a model that `Hasher.save` wrote."""
+    document, arrays = read_model(folder)
+    options = dict(document["options"])
+    try:
+        if "training" in options:
+            options["training"] = Training(**options["training"])
+        hasher = method(document["method"])(**options)
+        hasher._restore(arrays, document["fitted"])
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{folder}: model.json does not describe its weights ({error})") from error
+    return hasher
+
+
+def _gather_training(cls: type[DeepHasher], options: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(Training)}
+    changes = {name: value for name, value in options.items() if name in names}
+    if not changes:
+        return options
+    base = options.get("training") or cls.default_training
+    rest = {name: value for name, value in options.items() if name not in names}
+    return rest | {"training": Training(**(vars(base) | changes))}

@@ -1,0 +1,157 @@
+"""Hasher: what all methods have in common. They fit, encode and save."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from bitprint.codes import Codes, check_bits
+from bitprint.data.images import ImageSet
+from bitprint.methods._store import write_model
+from bitprint.supervision import check_labels
+
+Data = ImageSet | ArrayLike
+
+
+class Hasher(BaseEstimator, ABC):
+    """A method that turns images or features into codes of K bits.
+
+    A constructor stores its arguments and nothing else; what `fit` learns ends in an underscore.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the registry.
+    supervision : {"none", "labels"}
+        What `fit` needs besides the data.
+    reference : str
+        The paper that describes it.
+    """
+
+    name: ClassVar[str]
+    supervision: ClassVar[Literal["none", "labels"]]
+    reference: ClassVar[str]
+
+    bits: int
+    seed: int
+
+    @abstractmethod
+    def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
+        """Learn from N images (an `ImageSet`) or features (N, d), and their labels."""
+
+    @abstractmethod
+    def project(self, data: Data) -> NDArray[np.float32]:
+        """Real-valued outputs, shape (N, K), whose signs are the codes."""
+
+    def encode(self, data: Data) -> Codes:
+        """Codes of images or features: bit k is +1 where output k is >= 0."""
+        return Codes.from_signs(self.project(data) >= 0)
+
+    def save(self, folder: str | os.PathLike[str], **about: Any) -> None:
+        """Write `model.safetensors` and `model.json`; `bitprint.load` reads them.
+
+        Parameters
+        ----------
+        folder : path
+            Made when missing.
+        **about
+            Further facts for `model.json`, such as the training data: values JSON can hold.
+        """
+        check_is_fitted(self)
+        arrays, fitted = self._export()
+        document = {
+            "method": self.name,
+            "options": self._options(),
+            "fitted": fitted,
+            "about": about,
+        }
+        write_model(folder, document, arrays)
+
+    def _options(self) -> dict[str, Any]:
+        """Constructor arguments as JSON values."""
+        return dict(self.get_params(deep=False))
+
+    @abstractmethod
+    def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        """Fitted state: arrays, and plain JSON values."""
+
+    @abstractmethod
+    def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
+        """Take the state that `_export` gave."""
+
+    def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray | None:
+        """Labels as given, or those of the image set; an error where the method needs them."""
+        if labels is None and isinstance(data, ImageSet):
+            labels = data.labels
+        if self.supervision == "none":
+            return None
+        if labels is None:
+            raise ValueError(f"{self.name} learns from labels, and none were given")
+        return check_labels(labels, count)
+
+
+class FeatureHasher(Hasher):
+    """A method that learns from feature vectors; an `ImageSet` is read as its raw pixels.
+
+    A subclass writes `_fit` and `_project` and keeps what it learns in arrays, numbers and
+    strings whose names end in an underscore; validation, packing and saving are done here.
+    """
+
+    def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
+        """Learn from features (N, d), and labels where the method needs them."""
+        check_bits(self.bits)
+        features = as_features(data)
+        if len(features) == 0:
+            raise ValueError("there are no training items")
+        labels = self._check_labels(data, labels, len(features))
+        self.n_features_in_ = features.shape[1]
+        self._fit(features, labels)
+        return self
+
+    def project(self, data: Data) -> NDArray[np.float32]:
+        """Real-valued outputs, shape (N, K), whose signs are the codes."""
+        check_is_fitted(self)
+        features = as_features(data)
+        if features.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"{self.name} was fitted on {self.n_features_in_} features, got {features.shape[1]}"
+            )
+        return self._project(features)
+
+    @abstractmethod
+    def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None: ...
+
+    @abstractmethod
+    def _project(self, features: NDArray[np.float32]) -> NDArray[np.float32]: ...
+
+    def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        arrays = {name: value for name, value in learned.items() if isinstance(value, np.ndarray)}
+        return arrays, {name: value for name, value in learned.items() if name not in arrays}
+
+    def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
+        for name, value in (arrays | fitted).items():
+            setattr(self, name, value)
+
+
+def as_features(data: Data) -> NDArray[np.float32]:
+    """Feature vectors (N, d) as finite float32; images become their pixels, from 0 to 1."""
+    if isinstance(data, ImageSet):
+        pixels = data.read(slice(None)).reshape(len(data), -1)
+        return pixels.astype(np.float32) / np.float32(255)
+    features = np.asarray(data)
+    if features.ndim != 2 or features.shape[1] == 0 or features.dtype.kind not in "biuf":
+        raise ValueError(
+            f"features are numbers of shape (N, d), got {features.dtype} of shape {features.shape}"
+        )
+    features = features.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if len(bad):
+        raise ValueError(f"features contain NaN or infinity (first in row {bad[0]})")
+    return features

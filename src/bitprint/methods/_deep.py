@@ -1,0 +1,259 @@
+"""DeepHasher: a network with a hash layer, trained by the one loop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import abstractmethod
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from bitprint.codes import check_bits
+from bitprint.data.images import ImageSet
+from bitprint.methods._base import Data, Hasher, as_features
+from bitprint.nets import create_trunk, restore_trunk
+from bitprint.supervision import check_several_classes, class_count, class_matrix
+from bitprint.training.feed import Feed, Source, item_shape
+from bitprint.training.loop import train
+from bitprint.training.plan import Training
+from bitprint.training.run import RunFolder
+from bitprint.training.state import HashNet, State
+
+_ENCODE_BATCH = 256
+
+
+class DeepHasher(Hasher):
+    """A method that trains a network end to end.
+
+    A subclass writes `loss`, and where it needs them `prepare`, `after_epoch` and `make_head`.
+    The loop owns the network, the optimiser, augmentation and checkpoints.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    backbone : str
+        The network below the hash layer, see `bitprint.nets`. "auto" is "efficientnet-lite0" for
+        images and "mlp" for feature vectors.
+    training : Training, optional
+        Optimiser, schedule, augmentation; the method's own by default.
+    device : str
+        "auto" takes a GPU where there is one.
+    seed : int
+        Seed of everything random.
+    """
+
+    supervision = "labels"
+    default_training: ClassVar[Training] = Training()
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        self.bits = bits
+        self.backbone = backbone
+        self.training = training
+        self.device = device
+        self.seed = seed
+
+    def fit(
+        self,
+        data: Data,
+        labels: ArrayLike | None = None,
+        *,
+        run: str | os.PathLike[str] | None = None,
+        progress: bool = False,
+    ) -> Self:
+        """Train the network.
+
+        Parameters
+        ----------
+        data : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
+            Training images, or features for a backbone that takes them.
+        labels : array_like, optional
+            (N,) class numbers or (N, c) zeros and ones; those of the image set by default.
+        run : path, optional
+            Folder for checkpoints, `metrics.csv` and the model. A run that was interrupted goes
+            on from its last checkpoint.
+        progress : bool
+            Show a progress bar.
+        """
+        check_bits(self.bits)
+        source = as_source(data)
+        labels = self._check_labels(data, labels, len(source))
+        assert labels is not None
+        check_several_classes(labels)
+        self._check_options(labels)
+        training = self.training or self.default_training
+        device = pick_device(self.device)
+        classes = class_matrix(labels)
+        state = State(
+            labels=torch.from_numpy(labels if labels.ndim == 1 else classes).to(device),
+            classes=torch.from_numpy(classes).to(device),
+            batch_size=training.batch_size,
+        )
+        net = self._build(item_shape(source), classes.shape[1], device, training)
+        folder = None if run is None else RunFolder(run, self._identity(source, labels))
+        feed = Feed(source, device)
+        train(net, self, feed, state, training, seed=self.seed, run=folder, progress=progress)
+        self.net_ = net.eval()
+        self.input_shape_ = item_shape(source)
+        self.classes_ = class_count(labels)
+        self.label_names_ = _label_names(data)
+        if run is not None:
+            self.save(run)
+        return self
+
+    def project(self, data: Data) -> NDArray[np.float32]:
+        """Outputs of the hash layer, shape (N, K)."""
+        check_is_fitted(self)
+        source = as_source(data)
+        shape = item_shape(source)
+        if len(shape) != len(self.input_shape_) or (len(shape) == 1 and shape != self.input_shape_):
+            raise ValueError(
+                f"this model was trained on items of shape {tuple(self.input_shape_)}, got {shape}"
+            )
+        device = pick_device(self.device)
+        net = self.net_.to(device).eval()
+        outputs = torch.empty(len(source), self.bits)
+        with torch.inference_mode():
+            for rows, items in Feed(source, device).batches(
+                torch.arange(len(source)), _ENCODE_BATCH
+            ):
+                outputs[rows.cpu()] = net(items)[:, : self.bits].cpu()
+        return outputs.numpy()
+
+    def make_head(self, features: int, classes: int) -> nn.Module:
+        """Build the layer on top of the trunk; its first K outputs are the hash outputs.
+
+        Linear, with weights and biases from N(0, 0.01^2) as in the authors' releases of DPSH,
+        DTSH and DSDH.
+        """
+        return gaussian_linear(features, self.bits)
+
+    def prepare(self, state: State) -> None:
+        """Allocate what the method keeps: by default the last outputs of all images, U (N, K)."""
+        state.tensors["U"] = torch.zeros(len(state), self.bits, device=state.device)
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """Named parts of the loss of one batch.
+
+        Parameters
+        ----------
+        outputs : Tensor, shape (n, K) or wider
+            What the head gave for the batch.
+        rows : Tensor of int64, shape (n,)
+            Which training images these are.
+        state : State
+            Labels and buffers of the training set.
+        """
+
+    def after_epoch(self, state: State) -> dict[str, float]:
+        """Work between epochs; returns figures for `metrics.csv`."""
+        return {}
+
+    def _check_options(self, labels: NDArray) -> None:
+        """Raise a ValueError for options that do not fit; called before training."""
+
+    def _build(
+        self, shape: tuple[int, ...], classes: int, device: torch.device, training: Training
+    ) -> HashNet:
+        backbone = self.backbone
+        if backbone == "auto":
+            backbone = "mlp" if len(shape) == 1 else "efficientnet-lite0"
+        with torch.random.fork_rng([]):
+            torch.manual_seed(self.seed)
+            trunk = create_trunk(backbone, input_shape=shape)
+            net = HashNet(trunk, self.make_head(trunk.out_features, classes))
+        return _place(net, device, training)
+
+    def _identity(self, source: Source, labels: NDArray) -> str:
+        """What a checkpoint must agree with: method, options and training data."""
+        if isinstance(source, ImageSet):
+            data = source.fingerprint()
+        else:
+            data = hashlib.sha256(np.ascontiguousarray(source).data).hexdigest()
+        about = {
+            "method": self.name,
+            "options": self._options() | {"device": None},
+            "data": data,
+            "labels": hashlib.sha256(np.ascontiguousarray(labels).data).hexdigest(),
+        }
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+    def _options(self) -> dict[str, Any]:
+        options = super()._options()
+        options["training"] = asdict(self.training or self.default_training)
+        return options
+
+    def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        arrays = {name: value.cpu().numpy() for name, value in self.net_.state_dict().items()}
+        return arrays, {
+            "trunk": self.net_.trunk.describe(),
+            "input_shape": list(self.input_shape_),
+            "classes": self.classes_,
+            "label_names": self.label_names_,
+        }
+
+    def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
+        trunk = restore_trunk(fitted["trunk"])
+        net = HashNet(trunk, self.make_head(trunk.out_features, fitted["classes"]))
+        net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
+        self.net_ = _place(net, pick_device(self.device), self.training or self.default_training)
+        self.input_shape_ = tuple(fitted["input_shape"])
+        self.classes_ = fitted["classes"]
+        self.label_names_ = fitted["label_names"]
+
+
+def gaussian_linear(features: int, outputs: int) -> nn.Linear:
+    """Return a linear layer with weights and biases from N(0, 0.01^2)."""
+    layer = nn.Linear(features, outputs)
+    nn.init.normal_(layer.weight, std=0.01)
+    nn.init.normal_(layer.bias, std=0.01)
+    return layer
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device called `name`; "auto" is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"unknown device {name!r}: use auto, cpu or cuda") from error
+
+
+def as_source(data: Data) -> Source:
+    """Images as an `ImageSet`, or features as float32 (N, d)."""
+    if isinstance(data, ImageSet):
+        return data
+    array = np.asarray(data)
+    return ImageSet(array) if array.ndim == 4 else as_features(array)
+
+
+def _place(net: HashNet, device: torch.device, training: Training) -> HashNet:
+    automatic = training.precision == "auto" and device.type == "cuda"
+    net.mixed = automatic or training.precision == "bfloat16"
+    net.to(device)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return net
+
+
+def _label_names(data: Data) -> list[str] | None:
+    names = data.label_names if isinstance(data, ImageSet) else None
+    return None if names is None else list(names)

@@ -1,0 +1,90 @@
+"""The model folder: `model.safetensors` and `model.json`, written and read without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as deserialise
+from safetensors.numpy import save as serialise
+
+from bitprint.files import write_atomically
+
+_FORMAT = "bitprint.model"
+_VERSION = 1
+
+
+def write_model(
+    folder: str | os.PathLike[str], document: dict[str, Any], arrays: dict[str, NDArray]
+) -> None:
+    """Write a model folder; `model.json` comes last, so that it vouches for the weights."""
+    folder = Path(folder)
+    weights = serialise({name: np.ascontiguousarray(value) for name, value in arrays.items()})
+    document = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        **document,
+        "sha256": hashlib.sha256(weights).hexdigest(),
+        "versions": {
+            "bitprint": _bitprint_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+    write_atomically(folder / "model.safetensors", weights)
+    write_atomically(folder / "model.json", (json.dumps(document, indent=2) + "\n").encode())
+
+
+def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Read a model folder, or refuse it in one sentence."""
+    folder = Path(folder)
+    document = read_description(folder)
+    try:
+        weights = (folder / "model.safetensors").read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{folder}: model.safetensors is missing") from None
+    if hashlib.sha256(weights).hexdigest() != document.get("sha256"):
+        raise ValueError(
+            f"{folder / 'model.safetensors'}: the checksum does not match model.json, "
+            "the file is damaged or from another model"
+        )
+    try:
+        return document, deserialise(weights)
+    except SafetensorError as error:
+        raise ValueError(f"{folder / 'model.safetensors'}: not readable ({error})") from error
+
+
+def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read `model.json` alone."""
+    path = Path(folder) / "model.json"
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{folder}: not a model folder, model.json is missing") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise ValueError(f"{path}: not a description of a Bitprint model")
+    if document.get("version") != _VERSION:
+        raise ValueError(
+            f"{path}: a model of version {document.get('version')}, this is version {_VERSION}; "
+            "upgrade bitprint to read it"
+        )
+    return document
+
+
+def _bitprint_version() -> str:
+    try:
+        return metadata.version("bitprint")
+    except metadata.PackageNotFoundError:
+        return "source tree"

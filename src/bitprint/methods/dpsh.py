@@ -1,0 +1,86 @@
+"""DPSH: deep pairwise-supervised hashing."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bitprint.methods._deep import DeepHasher
+from bitprint.methods.discrete import sgn
+from bitprint.supervision import similarity
+from bitprint.training.losses import pair_loss, quantisation_loss
+from bitprint.training.plan import Training
+from bitprint.training.state import State
+
+
+class DPSH(DeepHasher):
+    """Deep pairwise-supervised hashing (Li, Wang and Kang, IJCAI 2016).
+
+    ``min -sum_ij [ s_ij t_ij - log(1 + e^t_ij) ] + eta sum_i ||sgn(h_i) - h_i||^2``,
+    ``t_ij = h_i . h_j / 2``, over both ordered pairs.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    eta : float
+        Weight of the quantisation term, in the paper's units: the loss is the objective over
+        batch size times N.
+    backbone, training, device, seed
+        As in `DeepHasher`.
+
+    Examples
+    --------
+    >>> import numpy as np, bitprint as bp
+    >>> hasher = bp.create("dpsh", bits=12, epochs=2, lr=0.1)
+    >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
+    Codes(6 x 12 bits)
+    """
+
+    name = "dpsh"
+    reference = "Li, Wang and Kang, IJCAI 2016"
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        eta: float = 10.0,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        self.eta = eta
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """Pairs of the batch with all training images, and quantisation."""
+        hashed = outputs[:, : self.bits]
+        return pairwise_parts(hashed, rows, sgn(hashed.detach()), self.eta, state)
+
+
+def pairwise_parts(
+    hashed: Tensor, rows: Tensor, signs: Tensor, eta: float, state: State
+) -> dict[str, Tensor]:
+    """Refresh the output buffer with the batch; return the two terms that DPSH and DSDH share.
+
+    Parameters
+    ----------
+    hashed : Tensor, shape (n, K)
+        Hash outputs of the batch.
+    rows : Tensor of int64, shape (n,)
+        Which training images these are.
+    signs : Tensor, shape (n, K)
+        The codes that outputs are pulled to.
+    eta : float
+        Strength of that pull, in the paper's units.
+    state : State
+        Labels, and the buffer "U".
+    """
+    buffer = state.tensors["U"]
+    buffer[rows] = hashed.detach()
+    similar = similarity(state.labels[rows], state.labels)
+    scale = 1 / (state.batch_size * len(state))
+    return {
+        "pair": scale * pair_loss(hashed, buffer, similar),
+        "quantisation": scale * eta * quantisation_loss(hashed, signs),
+    }

@@ -1,0 +1,162 @@
+"""DSDH: deep supervised discrete hashing, the paper's own method."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bitprint.methods._deep import DeepHasher
+from bitprint.methods.discrete import discrete_descent, ridge, sgn
+from bitprint.methods.dpsh import pairwise_parts
+from bitprint.training.plan import Training
+from bitprint.training.state import State
+
+
+class DSDH(DeepHasher):
+    """Deep supervised discrete hashing (Li, Sun, He and Tan, NIPS 2017).
+
+    Codes should be ideal for classification, and the network should agree with the codes::
+
+        min  -sum_ij [ s_ij t_ij - log(1 + e^t_ij) ]        pairs,  t_ij = h_i . h_j / 2
+             + mu sum_i ||y_i - W' b_i||^2 + nu ||W||_F^2   linear classifier on the codes
+             + eta sum_i ||b_i - h_i||^2                    codes tied to the network
+        over the network h, the classifier W (K, c) and the codes b_i in {-1, +1}^K
+
+    alternating a gradient step on the network, W in closed form and B by discrete cyclic
+    coordinate descent.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    mode : {"paper", "authors", "balanced"}
+        "paper": after each epoch W and then B are solved over the whole training set, B starting
+        from its last value, at first random signs. "authors": both are solved inside every
+        mini-batch and then forgotten, as the authors' release does. "balanced": as "paper", with
+        weights that let the classifier act: at eta / mu = 55 it hardly does.
+    mu, nu, eta : float, optional
+        Weights in the paper's units: the loss is the objective over batch size times N. By default
+        the paper's 1, 0.1 and 55; with "balanced" N / 10, N / 100 and N / 10, which keep their
+        strength whatever the size of the training set.
+    backbone, training, device, seed
+        As in `DeepHasher`.
+
+    Notes
+    -----
+    `metrics.csv` shows per epoch the share of bits that the discrete step sets against the sign of
+    the network (`changed_bits`), the mean number of distinct codes among training images of equal
+    labels (`codes_per_label`) and the classification term (`classification`).
+
+    Examples
+    --------
+    >>> import numpy as np, bitprint as bp
+    >>> hasher = bp.create("dsdh", bits=12, mode="balanced", epochs=2, lr=0.1)
+    >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
+    Codes(6 x 12 bits)
+    """
+
+    name = "dsdh"
+    reference = "Li, Sun, He and Tan, NIPS 2017"
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        mode: Literal["paper", "authors", "balanced"] = "paper",
+        mu: float | None = None,
+        nu: float | None = None,
+        eta: float | None = None,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        self.mode = mode
+        self.mu = mu
+        self.nu = nu
+        self.eta = eta
+
+    def weights(self, count: int) -> tuple[float, float, float]:
+        """mu, nu and eta for a training set of `count` images."""
+        if self.mode == "balanced":
+            defaults = (count / 10, count / 100, count / 10)
+        else:
+            defaults = (1.0, 0.1, 55.0)
+        given = (self.mu, self.nu, self.eta)
+        mu, nu, eta = (d if g is None else g for g, d in zip(given, defaults, strict=True))
+        return mu, nu, eta
+
+    def prepare(self, state: State) -> None:
+        """Buffers: U, the last outputs; B, the codes, at first random signs."""
+        super().prepare(state)
+        generator = torch.Generator().manual_seed(self.seed)
+        coins = torch.randint(0, 2, (len(state), self.bits), generator=generator)
+        state.tensors["B"] = (2.0 * coins - 1).to(state.device)
+        state.tensors["changed"] = torch.zeros((), device=state.device)
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """The terms of the objective that the network sees, for one batch."""
+        if self.mode == "authors":
+            self._solve_batch(outputs.detach(), rows, state)
+        _, _, eta = self.weights(len(state))
+        return pairwise_parts(outputs, rows, state.tensors["B"][rows], eta, state)
+
+    def after_epoch(self, state: State) -> dict[str, float]:
+        """W in closed form, then B by coordinate descent, over the whole training set."""
+        mu, nu, eta = self.weights(len(state))
+        outputs, codes, classes = state.tensors["U"], state.tensors["B"], state.classes
+        classifier = ridge(codes, classes, nu / mu)  # eq. 12, with B Y' for the printed B' Y
+        if self.mode == "authors":
+            changed = state.tensors["changed"] / codes.numel()
+            state.tensors["changed"] = torch.zeros_like(changed)
+        else:
+            pull = classes @ classifier.t() + eta / mu * outputs
+            codes = state.tensors["B"] = discrete_descent(codes, classifier, pull)
+            changed = (codes != sgn(outputs)).float().mean()
+        residual = (classes - codes @ classifier).square().sum()
+        classification = mu * residual + nu * classifier.square().sum()
+        return {
+            "classification": float(classification) / len(state) ** 2,
+            "changed_bits": float(changed),
+            "codes_per_label": codes_per_label(codes, state.labels),
+        }
+
+    def _solve_batch(self, outputs: Tensor, rows: Tensor, state: State) -> None:
+        """W from the signs of this batch alone, then its B from zero, in at most ten sweeps."""
+        mu, nu, eta = self.weights(len(state))
+        classes = state.classes[rows]
+        classifier = ridge(sgn(outputs), classes, nu / mu)
+        pull = classes @ classifier.t() + eta / mu * outputs
+        codes = sgn(discrete_descent(torch.zeros_like(outputs), classifier, pull))
+        state.tensors["B"][rows] = codes
+        state.tensors["changed"] += (codes != sgn(outputs)).sum()
+
+    def _check_options(self, labels: NDArray) -> None:
+        if self.mode not in ("paper", "authors", "balanced"):
+            raise ValueError(f"mode must be paper, authors or balanced, got {self.mode!r}")
+        mu, nu, eta = self.weights(len(labels))
+        if not (mu > 0 and nu > 0 and eta >= 0):
+            raise ValueError(f"mu and nu must be above 0 and eta at least 0, got {mu}, {nu}, {eta}")
+
+
+def codes_per_label(codes: Tensor, labels: Tensor) -> float:
+    """Mean number of distinct codes among images with equal labels.
+
+    Parameters
+    ----------
+    codes : Tensor, shape (N, K)
+    labels : Tensor, shape (N,) or (N, c)
+
+    Examples
+    --------
+    >>> codes = torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
+    >>> codes_per_label(codes, torch.tensor([0, 0, 1]))
+    1.5
+    """
+    groups = labels.reshape(len(labels), -1).to(codes.dtype)
+    kinds = len(torch.unique(groups, dim=0))
+    return len(torch.unique(torch.cat([groups, codes], dim=1), dim=0)) / kinds

@@ -1,0 +1,150 @@
+"""DSDH-A, DSDH-B and DSDH-C: what is left of DSDH when a part is taken away (section 4.2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitprint.methods._deep import DeepHasher, gaussian_linear
+from bitprint.methods.discrete import ridge, sgn
+from bitprint.methods.dpsh import DPSH, pairwise_parts
+from bitprint.training.plan import Training
+from bitprint.training.state import State
+
+
+class DSDHA(DPSH):
+    """DSDH without labels as targets: pairs and quantisation, which is DPSH at eta = 55.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    eta, backbone, training, device, seed
+        As in `DPSH`.
+    """
+
+    name = "dsdh-a"
+    reference = "Li, Sun, He and Tan, NIPS 2017, section 4.2"
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        eta: float = 55.0,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            bits, eta=eta, backbone=backbone, training=training, device=device, seed=seed
+        )
+
+
+class DSDHB(DPSH):
+    """Two streams on one trunk: a hash layer as in DSDH-A, and a classifier beside it.
+
+    The paper does not say which loss the classifier has. Here: cross-entropy, softmax for one
+    label per image and a sigmoid per class for several, as a mean over the batch. In the units of
+    the other terms (divided by N) a weight of 1 would be as good as none.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    eta : float
+        As in `DPSH`.
+    mu : float
+        Weight of the mean cross-entropy.
+    backbone, training, device, seed
+        As in `DeepHasher`.
+    """
+
+    name = "dsdh-b"
+    reference = "Li, Sun, He and Tan, NIPS 2017, section 4.2"
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        eta: float = 55.0,
+        mu: float = 1.0,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            bits, eta=eta, backbone=backbone, training=training, device=device, seed=seed
+        )
+        self.mu = mu
+
+    def make_head(self, features: int, classes: int) -> nn.Module:
+        """K hash outputs, then one output per class."""
+        return gaussian_linear(features, self.bits + classes)
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """The two terms of DSDH-A on the hash outputs, cross-entropy on the others."""
+        logits = outputs[:, self.bits :]
+        if state.labels.ndim == 1:
+            entropy = functional.cross_entropy(logits, state.labels[rows], reduction="sum")
+        else:
+            entropy = functional.binary_cross_entropy_with_logits(
+                logits, state.classes[rows], reduction="sum"
+            )
+        parts = super().loss(outputs, rows, state)
+        return parts | {"classification": self.mu / state.batch_size * entropy}
+
+
+class DSDHC(DeepHasher):
+    """Classification on the real outputs: no codes in training, and so no quantisation.
+
+    ``min -sum_ij [ s_ij t_ij - log(1 + e^t_ij) ] + mu sum_i ||y_i - W' h_i||^2 + nu ||W||_F^2``.
+    The printed last term, ``eta sum_i ||b_i - sgn(h_i)||^2``, is zero at its own minimum
+    ``b_i = sgn(h_i)`` and pulls at nothing, so it is left out.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    mu, nu : float
+        Weights in the paper's units.
+    backbone, training, device, seed
+        As in `DeepHasher`.
+    """
+
+    name = "dsdh-c"
+    reference = "Li, Sun, He and Tan, NIPS 2017, section 4.2"
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        mu: float = 1.0,
+        nu: float = 0.1,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        self.mu = mu
+        self.nu = nu
+
+    def prepare(self, state: State) -> None:
+        """Buffers: U, the last outputs; W, the classifier on them, at first zero."""
+        super().prepare(state)
+        state.tensors["W"] = torch.zeros(self.bits, state.classes.shape[1], device=state.device)
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """Pairs, and the squared error of the classifier on the outputs themselves."""
+        pair = pairwise_parts(outputs, rows, sgn(outputs.detach()), 0.0, state)["pair"]
+        residual = state.classes[rows] - outputs @ state.tensors["W"]
+        scale = self.mu / (state.batch_size * len(state))
+        return {"pair": pair, "classification": scale * residual.square().sum()}
+
+    def after_epoch(self, state: State) -> dict[str, float]:
+        """W in closed form from the outputs of the epoch."""
+        state.tensors["W"] = ridge(state.tensors["U"], state.classes, self.nu / self.mu)
+        return {}

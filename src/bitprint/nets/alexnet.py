@@ -1,0 +1,112 @@
+"""AlexNet: the one-column network, whose weights are named as torchvision names them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import ClassVar, Self
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from bitprint.nets.preprocess import Preprocess
+from bitprint.nets.trunk import Trunk, he_init
+
+_IMAGENET_MEAN = (0.485, 0.456, 0.406)
+_IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class AlexNet(Trunk):
+    """AlexNet up to the ReLU of its second wide layer (fc7).
+
+    Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014: 64, 192,
+    384, 256 and 256 channels, no normalisation layers. Input is RGB / 255, normalised by
+    ImageNet's mean and standard deviation.
+    """
+
+    name: ClassVar[str] = "alexnet"
+    takes_source: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out_features = 4096
+        self.preprocess = Preprocess(224, _IMAGENET_MEAN, _IMAGENET_STD, scale=1 / 255)
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 64, 11, stride=4, padding=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+            nn.Conv2d(64, 192, 5, padding=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+            nn.Conv2d(192, 384, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(384, 256, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(256, 256, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+        )
+        self.classifier = nn.Sequential(
+            nn.Dropout(),
+            nn.Linear(256 * 6 * 6, 4096),
+            nn.ReLU(inplace=True),
+            nn.Dropout(),
+            nn.Linear(4096, 4096),
+            nn.ReLU(inplace=True),
+        )
+        he_init(self)
+
+    @classmethod
+    def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
+        """Build AlexNet, with the weights that the file `source` holds if there is one."""
+        trunk = cls()
+        if source and pretrained:
+            trunk.load_weights(source)
+        return trunk
+
+    def load_weights(self, path: str | os.PathLike[str]) -> None:
+        """Load a state dict as torchvision's; layers that it lacks stay random, with a warning.
+
+        Parameters
+        ----------
+        path : path
+            A .safetensors file, or one of `torch.save` that holds tensors only.
+        """
+        given = _read_state(Path(path))
+        wanted = dict(self.named_parameters())
+        # classifier.6 is the 1000-way layer that a trunk does without.
+        given = {name: value for name, value in given.items() if "classifier.6." not in name}
+        if not given or not given.keys() <= wanted.keys():
+            raise ValueError(f"{path}: not AlexNet's weights, named features.N and classifier.N")
+        for name, value in given.items():
+            if value.shape != wanted[name].shape:
+                raise ValueError(
+                    f"{path}: {name} has shape {tuple(value.shape)}, "
+                    f"AlexNet has {tuple(wanted[name].shape)}"
+                )
+        self.load_state_dict(given, strict=False)
+        missing = sorted(wanted.keys() - given.keys())
+        if missing:
+            warnings.warn(f"{path} lacks {', '.join(missing)}: these stay random", stacklevel=2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, 3, 224, 224) -> (n, 4096), not negative."""
+        features: Tensor = self.classifier(self.features(inputs).flatten(1))
+        return features
+
+
+def _read_state(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such weights file")
+    try:
+        if path.suffix == ".safetensors":
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of many kinds, by what is wrong with the bytes
+        raise ValueError(f"{path}: not a file of tensors, or a damaged one ({error})") from error
+    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise ValueError(f"{path}: not a state dict of tensors")
+    return state

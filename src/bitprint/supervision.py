@@ -1,0 +1,174 @@
+"""What labels say: classes, similarity, pairs, triplets and graded relevance, in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def check_labels(labels: ArrayLike, count: int | None = None) -> NDArray:
+    """Validate labels and give them one form.
+
+    Parameters
+    ----------
+    labels : array_like
+        (N,) class numbers, or an (N, c) matrix of zeros and ones for images with several labels.
+    count : int, optional
+        N, when it is known from the images.
+
+    Returns
+    -------
+    ndarray
+        int64 of shape (N,), or uint8 of shape (N, c).
+    """
+    labels = np.asarray(labels)
+    if labels.ndim not in (1, 2) or (labels.ndim == 2 and labels.shape[1] == 0):
+        raise ValueError(
+            f"labels are (N,) class numbers or an (N, c) matrix of 0 and 1, got {labels.shape}"
+        )
+    if count is not None and len(labels) != count:
+        raise ValueError(f"{count} images but {len(labels)} labels")
+    if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
+        raise ValueError("labels contain NaN or infinity")
+    if labels.dtype.kind not in "biuf":
+        raise ValueError(f"labels must be numbers, got {labels.dtype}; map names to numbers first")
+    if labels.ndim == 2:
+        if not np.all((labels == 0) | (labels == 1)):
+            raise ValueError("a label matrix holds zeros and ones only")
+        return labels.astype(np.uint8)
+    if np.any(labels < 0) or np.any(labels != np.floor(labels)):
+        raise ValueError("class numbers are whole and not negative")
+    return labels.astype(np.int64)
+
+
+def class_count(labels: NDArray) -> int:
+    """Number of classes: columns of a label matrix, or the largest class number plus one."""
+    if labels.ndim == 2:
+        return int(labels.shape[1])
+    return int(labels.max()) + 1 if len(labels) else 0
+
+
+def class_matrix(labels: NDArray, classes: int | None = None) -> NDArray[np.float32]:
+    """Labels as Y, an (N, c) matrix of 0.0 and 1.0.
+
+    Examples
+    --------
+    >>> class_matrix(np.array([1, 0, 1])).tolist()
+    [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+    """
+    if labels.ndim == 2:
+        return labels.astype(np.float32)
+    classes = class_count(labels) if classes is None else classes
+    matrix = np.zeros((len(labels), classes), np.float32)
+    matrix[np.arange(len(labels)), labels] = 1
+    return matrix
+
+
+def check_several_classes(labels: NDArray) -> None:
+    """Raise unless some two images are similar to different things: one class teaches nothing."""
+    if len(labels) == 0:
+        raise ValueError("there are no training images")
+    if np.all(labels == labels[0]):
+        raise ValueError("all training images have the same labels: at least two are needed")
+
+
+def similarity(some: Any, others: Any) -> Any:
+    """S, an (n, m) boolean block: which images share at least one label.
+
+    Takes NumPy arrays or torch tensors, both (n,) class numbers or both (n, c) matrices.
+
+    Examples
+    --------
+    >>> similarity(np.array([0, 1]), np.array([1, 1, 0])).tolist()
+    [[False, False, True], [True, True, False]]
+    """
+    if some.ndim == 1:
+        return some[:, None] == others[None, :]
+    return shared_labels(some, others) > 0
+
+
+def shared_labels(some: Any, others: Any) -> Any:
+    """r, an (n, m) block: how many labels two images share (graded relevance).
+
+    Examples
+    --------
+    >>> shared_labels(np.array([[1, 1, 0]]), np.array([[1, 1, 1], [0, 0, 1]])).tolist()
+    [[2.0, 0.0]]
+    """
+    if some.ndim == 1:
+        block = some[:, None] == others[None, :]
+        return block.astype(np.float32) if isinstance(block, np.ndarray) else block.float()
+    if isinstance(some, np.ndarray):
+        return some.astype(np.float32) @ others.astype(np.float32).T
+    return some.float() @ others.float().T
+
+
+def sample_pairs(
+    labels: NDArray, per_image: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Draw pairs (i, j, s): for every image `per_image` similar and as many dissimilar partners.
+
+    An image without a similar (or dissimilar) partner gets none of that kind; no image is paired
+    with itself.
+
+    Returns
+    -------
+    i, j : ndarray of int64, shape (P,)
+    similar : ndarray of bool, shape (P,)
+    """
+    rows, partners, kinds = [], [], []
+    for similar in (True, False):
+        for i, j in _partners(labels, per_image, similar, rng):
+            rows.append(i)
+            partners.append(j)
+            kinds.append(np.full(len(i), similar))
+    return _join(rows), _join(partners), np.concatenate(kinds).astype(bool)
+
+
+def sample_triplets(
+    labels: NDArray, per_image: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Draw triplets (q, p, n): q shares a label with p and none with n; q, p and n differ.
+
+    Images that lack a similar or a dissimilar partner start no triplet.
+    """
+    queries, positives, negatives = [], [], []
+    pairs = zip(
+        _partners(labels, per_image, True, rng),
+        _partners(labels, per_image, False, rng),
+        strict=True,
+    )
+    for (q, p), (r, n) in pairs:
+        both = np.intersect1d(q, r)
+        queries.append(np.repeat(both, per_image))
+        positives.append(p[np.isin(q, both)])
+        negatives.append(n[np.isin(r, both)])
+    return _join(queries), _join(positives), _join(negatives)
+
+
+_BLOCK = 1024
+
+
+def _partners(labels: NDArray, per_image: int, similar: bool, rng: np.random.Generator) -> Any:
+    """Yield (i, j) blocks: `per_image` random partners j of each image i that has any.
+
+    Works on blocks of images against all others, so memory is O(block x N), never N x N.
+    """
+    for start in range(0, len(labels), _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, len(labels)))
+        allowed = similarity(labels[block], labels) == similar
+        allowed[np.arange(len(block)), block] = False
+        choices = allowed.sum(axis=1)
+        have = np.flatnonzero(choices)
+        # The k-th allowed partner of an image is where its running count first reaches k + 1.
+        wanted = (rng.random((len(have), per_image)) * choices[have, None]).astype(np.int64)
+        columns = np.nonzero(allowed[have])[1]
+        first = np.concatenate([[0], np.cumsum(choices[have])[:-1]]) if len(have) else np.empty(0)
+        picked = columns[(first.astype(np.int64)[:, None] + wanted).ravel()]
+        yield np.repeat(block[have], per_image), picked
+
+
+def _join(parts: list[NDArray]) -> NDArray[np.int64]:
+    return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)

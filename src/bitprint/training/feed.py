@@ -1,0 +1,95 @@
+"""Feed: batches of images or features on the device, without the device waiting."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bitprint.data.images import ImageSet
+
+Source = ImageSet | NDArray[np.float32]
+
+
+def item_shape(source: Source) -> tuple[int, ...]:
+    """Shape of one item: (height, width, 3) of an image, or (d,) of a feature vector."""
+    return (*source.size, 3) if isinstance(source, ImageSet) else source.shape[1:]
+
+
+class Feed:
+    """Batches of a source on a device.
+
+    A source that fits into a quarter of the device's free memory is copied there once; a larger
+    one is read ahead by a thread while the device computes.
+
+    Parameters
+    ----------
+    source : ImageSet or ndarray of float32, shape (N, d)
+    device : torch.device
+    """
+
+    def __init__(self, source: Source, device: torch.device) -> None:
+        self._source = source
+        self._device = device
+        item = int(np.prod(item_shape(source))) * (1 if isinstance(source, ImageSet) else 4)
+        fits = device.type == "cpu" and isinstance(source, np.ndarray)
+        if device.type == "cuda":
+            fits = item * len(source) <= torch.cuda.mem_get_info(device)[0] // 4
+        self._resident = self._read(slice(None)).to(device) if fits else None
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (rows, items) on the device, for the rows of `order` in turn."""
+        if self._resident is not None:
+            for rows in order.to(self._device).split(batch_size):
+                yield rows, self._resident[rows]
+        else:
+            yield from self._read_ahead(order.split(batch_size))
+
+    def _read(self, rows: NDArray | slice) -> Tensor:
+        source = self._source
+        items = source.read(rows) if isinstance(source, ImageSet) else source[rows]
+        return torch.from_numpy(np.ascontiguousarray(items))
+
+    def _read_ahead(self, batches: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, Tensor]]:
+        ready: queue.Queue[Tensor | BaseException] = queue.Queue(maxsize=4)
+        stopped = threading.Event()
+
+        def read() -> None:
+            try:
+                for rows in batches:
+                    items = self._read(rows.numpy())
+                    ready.put(items.pin_memory() if self._device.type == "cuda" else items)
+                    if stopped.is_set():
+                        return
+            except BaseException as error:  # handed to the consumer, who raises it
+                ready.put(error)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            for rows in batches:
+                items = ready.get()
+                if isinstance(items, BaseException):
+                    raise items
+                yield (
+                    rows.to(self._device, non_blocking=True),
+                    items.to(self._device, non_blocking=True),
+                )
+        finally:
+            stopped.set()
+            while reader.is_alive():
+                _drain(ready)
+                reader.join(timeout=0.01)
+
+
+def _drain(ready: queue.Queue[Tensor | BaseException]) -> None:
+    while not ready.empty():
+        ready.get_nowait()

@@ -1,0 +1,37 @@
+"""Loss terms that several deep methods share.
+
+Outputs `h` of a batch are compared with a buffer `U` of the last output of every training image,
+(N, K), never with an N x N matrix.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+
+def pair_loss(outputs: Tensor, buffer: Tensor, similar: Tensor) -> Tensor:
+    """Negative log-likelihood of the pairs between a batch and all training images.
+
+    ``2 sum_ij [ log(1 + e^t_ij) - s_ij t_ij ]`` with ``t_ij = h_i . u_j / 2``.
+
+    The factor 2 counts both ordered pairs (i, j) and (j, i): the buffer is constant here, so the
+    one-sided sum alone would give half of the gradient ``-sum_j (s_ij - sigmoid(t_ij)) h_j`` of
+    the whole objective, and silently double the weight of every other term.
+
+    Parameters
+    ----------
+    outputs : Tensor, shape (n, K)
+        Network outputs of the batch.
+    buffer : Tensor, shape (N, K)
+        Last outputs of all training images, the batch's own included; no gradient.
+    similar : Tensor of bool, shape (n, N)
+        Which pairs share a label.
+    """
+    theta = outputs @ buffer.t() / 2
+    return 2 * (functional.softplus(theta) - similar * theta).sum()
+
+
+def quantisation_loss(outputs: Tensor, signs: Tensor) -> Tensor:
+    """``sum_i ||b_i - h_i||^2`` for constant codes `signs`, shape (n, K)."""
+    return (signs - outputs).square().sum()

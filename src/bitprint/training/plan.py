@@ -1,0 +1,96 @@
+"""Training: how a deep method is trained, apart from what it minimises."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Training:
+    """Optimiser, schedule and augmentation of one training run.
+
+    The defaults are those of the DSDH authors' release: plain SGD with one rate for all layers,
+    falling from 1e-2 to 1e-6 on a logarithmic scale, no augmentation.
+
+    Parameters
+    ----------
+    epochs : int
+        Passes over the training set.
+    batch_size : int
+        Images per step.
+    optimizer : {"sgd", "adamw"}
+        The update rule.
+    lr : float
+        Highest learning rate of the hash layer.
+    trunk_lr : float, optional
+        Highest learning rate of the trunk; `lr` by default.
+    schedule : {"log", "cosine", "constant"}
+        "log" falls by four decades, epoch by epoch; "cosine" warms up over the first tenth of the
+        steps and then falls to zero, step by step.
+    momentum : float
+        Momentum of SGD.
+    weight_decay : float
+        Weight decay, on biases too (as the authors do).
+    augment : {"none", "flip", "shift", "flip+shift"}
+        Random mirroring, and random shifts of up to an eighth of the image.
+    precision : {"auto", "float32", "bfloat16"}
+        Arithmetic of the trunk; "auto" is bfloat16 on a GPU. Hash layer and loss are float32.
+
+    Examples
+    --------
+    >>> Training(epochs=3).rate(epoch=2, progress=0.9)
+    0.0001
+    """
+
+    epochs: int = 150
+    batch_size: int = 128
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    lr: float = 1e-2
+    trunk_lr: float | None = None
+    schedule: Literal["log", "cosine", "constant"] = "log"
+    momentum: float = 0.0
+    weight_decay: float = 5e-4
+    augment: Literal["none", "flip", "shift", "flip+shift"] = "none"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1")
+        for name in ("lr", "trunk_lr"):
+            rate = getattr(self, name)
+            if rate is not None and not (math.isfinite(rate) and rate >= 0):
+                raise ValueError(f"{name} must be a finite number of at least 0, got {rate}")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
+
+    def rate(self, epoch: int, progress: float) -> float:
+        """Learning rate of the hash layer.
+
+        Parameters
+        ----------
+        epoch : int
+            Epochs finished.
+        progress : float
+            Share of all steps finished, in [0, 1).
+        """
+        if self.schedule == "log":
+            return float(self.lr * 10 ** (-4 * epoch / max(1, self.epochs - 1)))
+        if self.schedule == "cosine":
+            warm_up = min(1.0, (progress + 1e-3) / 0.1)
+            fall = 0.5 * (1 + math.cos(math.pi * max(0.0, progress - 0.1) / 0.9))
+            return self.lr * warm_up * fall
+        return self.lr
+
+
+_CHOICES = {
+    "optimizer": ("sgd", "adamw"),
+    "schedule": ("log", "cosine", "constant"),
+    "augment": ("none", "flip", "shift", "flip+shift"),
+    "precision": ("auto", "float32", "bfloat16"),
+}

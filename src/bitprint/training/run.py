@@ -1,0 +1,138 @@
+"""The run folder: checkpoints to resume from, and the figures of every epoch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+
+from bitprint.files import write_atomically
+from bitprint.training.state import State
+
+_VERSION = 1
+
+
+class RunFolder:
+    """One training run on disk.
+
+    Parameters
+    ----------
+    path : path
+        The folder; made when missing.
+    identity : str
+        Names method, options and training data. A folder that holds another run is refused.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], identity: str) -> None:
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._identity = identity
+        self._checkpoint = self.path / "checkpoint" / "last.safetensors"
+        self._metrics = self.path / "metrics.csv"
+        self._rows: list[dict[str, Any]] = []
+        self._saved_at = 0.0
+        self._save_seconds = 0.0
+
+    def due(self) -> bool:
+        """Is it time for a checkpoint? Writing them takes at most a twentieth of the run."""
+        return time.monotonic() - self._saved_at >= 20 * self._save_seconds
+
+    def save(
+        self, epochs: int, net: nn.Module, optimizer: torch.optim.Optimizer, state: State
+    ) -> None:
+        """Write a checkpoint after `epochs` finished epochs, in place of the last one."""
+        started = time.monotonic()
+        tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
+        tensors |= {f"state.{name}": value for name, value in state.tensors.items()}
+        for number, values in optimizer.state_dict()["state"].items():
+            tensors |= {
+                f"optimizer.{number}.{name}": value
+                for name, value in values.items()
+                if isinstance(value, Tensor)
+            }
+        metadata = {
+            "format": "bitprint.checkpoint",
+            "version": str(_VERSION),
+            "identity": self._identity,
+            "epochs": str(epochs),
+            "metrics": json.dumps(self._rows),
+        }
+        tensors = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
+        write_atomically(self._checkpoint, serialise(tensors, metadata))
+        self._saved_at = time.monotonic()
+        self._save_seconds = self._saved_at - started
+
+    def restore(self, net: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> int:
+        """Load the last checkpoint, if there is one; return how many epochs it has finished."""
+        if not self._checkpoint.exists():
+            if self._metrics.exists():
+                self._metrics.unlink()
+            return 0
+        tensors, metadata = self._read()
+        net.load_state_dict(_under(tensors, "net."))
+        state.tensors = {
+            name: value.to(state.device) for name, value in _under(tensors, "state.").items()
+        }
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in _under(tensors, "optimizer.").items():
+            number, _, key = name.partition(".")
+            moments.setdefault(int(number), {})[key] = value
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self._rows = json.loads(metadata["metrics"])
+        self._write_metrics()
+        return int(metadata["epochs"])
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Add the figures of one epoch to `metrics.csv`."""
+        self._rows.append(row)
+        self._write_metrics()
+
+    def _write_metrics(self) -> None:
+        columns = list(dict.fromkeys(name for row in self._rows for name in row))
+        table = io.StringIO()
+        writer = csv.DictWriter(table, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self._rows)
+        write_atomically(self._metrics, table.getvalue().encode())
+
+    def _read(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        try:
+            with safe_open(self._checkpoint, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(
+                f"{self._checkpoint}: not a checkpoint, or a damaged one ({error}); "
+                "delete it to start again"
+            ) from error
+        if metadata.get("format") != "bitprint.checkpoint":
+            raise ValueError(f"{self._checkpoint}: not a checkpoint; delete it to start again")
+        if metadata.get("version") != str(_VERSION):
+            raise ValueError(
+                f"{self._checkpoint}: a checkpoint of version {metadata.get('version')}, "
+                f"this is version {_VERSION}"
+            )
+        if metadata.get("identity") != self._identity:
+            raise ValueError(
+                f"{self.path}: holds a run with other options or other data; "
+                "choose another folder or delete this one"
+            )
+        return tensors, metadata
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
