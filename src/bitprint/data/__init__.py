@@ -1,1 +1,68 @@
 """Image sets and protocols."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from bitprint.data.cifar10 import load_cifar10
+from bitprint.data.cifar10_fetch import fetch_cifar10
+from bitprint.data.decoding import decode_image
+from bitprint.data.digits import load_digits
+from bitprint.data.folder import load_folder
+from bitprint.data.home import data_home
+from bitprint.data.images import ImageSet
+from bitprint.data.nuswide import load_nuswide
+from bitprint.data.protocols import Split, split_for
+from bitprint.data.shapes import draw_shapes
+
+__all__ = [
+    "ImageSet",
+    "Split",
+    "data_home",
+    "decode_image",
+    "draw_shapes",
+    "fetch_cifar10",
+    "load_cifar10",
+    "load_digits",
+    "load_folder",
+    "load_nuswide",
+    "open_images",
+    "split_for",
+]
+
+SHAPES_COUNT = 4_000
+
+
+def open_images(
+    name: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ImageSet:
+    """Open an image set by what a person would type.
+
+    Parameters
+    ----------
+    name : str or path
+        "digits", "shapes", "cifar10", "nuswide", or a folder of images.
+    labels : path, optional
+        A CSV file with the labels of a folder's images.
+    progress : callable, optional
+        Called with (done, total) while images are decoded.
+
+    Examples
+    --------
+    >>> len(open_images("digits"))
+    1797
+    """
+    if name == "digits":
+        return load_digits()
+    if name == "shapes":
+        return draw_shapes(SHAPES_COUNT)
+    if name == "cifar10":
+        return load_cifar10()
+    cache = data_home() / "decoded"
+    if name == "nuswide":
+        return load_nuswide(cache=cache, progress=progress)
+    return load_folder(name, labels=labels, cache=cache, progress=progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import io
 import json
 import os
@@ -100,7 +101,7 @@ def _download(url: str, target: Path, progress: Progress | None) -> None:
                 done += len(block)
                 if progress is not None:
                     progress(done, max(total, done))
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise ConnectionError(f"{url} cannot be downloaded ({error})") from error
 
 
@@ -131,24 +132,28 @@ def _check_archive(archive: Path, algorithm: str, expected: str) -> None:
 def _unpack(archive: Path, target: Path, progress: Progress | None) -> None:
     """Write the six files into `target`, or raise a ValueError."""
     members = _read_members(archive)
-    official = all(_OFFICIAL_FOLDER + name in members for name in FILES)
-    try:
-        labels = None if official else _npm_labels(members)
-        for done, (name, md5) in enumerate(FILES.items()):
-            if labels is None:
-                content = members[_OFFICIAL_FOLDER + name]
-            else:
-                sheet = members[f"{_NPM_FOLDER}{Path(name).stem}.png"]
-                content = _rows_of_sheet(sheet, labels[done])
-            if digest_of(content) != md5:
-                raise ValueError(f"{name} differs from the official file")
-            (target / name).write_bytes(content)
-            if progress is not None:
-                progress(done + 1, len(FILES))
-    except KeyError as error:
-        raise ValueError(f"{archive}: not an archive of CIFAR-10, {error} is not in it") from error
-    except (ValueError, OSError, SyntaxError) as error:
-        raise ValueError(f"{archive}: a damaged archive of CIFAR-10 ({error})") from error
+    for number, (name, md5) in enumerate(FILES.items()):
+        try:
+            content = _official_content(members, number, name)
+        except KeyError as error:
+            raise ValueError(f"{archive}: no archive of CIFAR-10, it lacks {error}") from error
+        except Exception as error:  # A damaged sheet makes Pillow raise errors of almost any kind.
+            raise ValueError(f"{archive}: {name} cannot be restored ({error})") from error
+        if digest_of(content) != md5:
+            raise ValueError(f"{archive}: its {name} is not the official one, the MD5 differs")
+        (target / name).write_bytes(content)
+        if progress is not None:
+            progress(number + 1, len(FILES))
+
+
+def _official_content(members: dict[str, bytes], number: int, name: str) -> bytes:
+    """Return one official file, which is in the archive or is made of a sheet and labels."""
+    if _OFFICIAL_FOLDER + name in members:
+        return members[_OFFICIAL_FOLDER + name]
+    sheet = members[f"{_NPM_FOLDER}{Path(name).stem}.png"]
+    train, test = (json.loads(members[_NPM_FOLDER + part]) for part in _NPM_LABELS)
+    labels = np.array(train + test, np.uint8).reshape(len(FILES), -1)
+    return _rows_of_sheet(sheet, labels[number])
 
 
 def _read_members(archive: Path) -> dict[str, bytes]:
@@ -167,12 +172,6 @@ def _read_members(archive: Path) -> dict[str, bytes]:
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{archive}: not a complete .tar.gz archive ({error})") from error
     return members
-
-
-def _npm_labels(members: dict[str, bytes]) -> NDArray[np.uint8]:
-    """Labels of the six files, shape (6, images in a file)."""
-    train, test = (json.loads(members[_NPM_FOLDER + name]) for name in _NPM_LABELS)
-    return np.array(train + test, np.uint8).reshape(len(FILES), -1)
 
 
 def _rows_of_sheet(sheet: bytes, labels: NDArray[np.uint8]) -> bytes:

@@ -57,6 +57,10 @@ def load_folder(
         raise FileNotFoundError(f"{root}: no such folder")
     tags = _subfolder_tags(root) if labels is None else _csv_tags(Path(labels))
     names = sorted(tags)
+    if not any((root / name).is_file() for name in names):
+        raise ValueError(
+            f"{labels}: none of the {len(names)} files that it names is in {root}, not {names[0]}"
+        )
     pixels, rows, skipped = decode_files(root, names, size, cache=cache, progress=progress)
     if len(rows) == 0:
         name, reason = skipped[0]

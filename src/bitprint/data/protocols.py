@@ -243,7 +243,8 @@ def generic_split(
     free[queries] = False
     database = np.flatnonzero(free)
     if small:
-        wanted = np.minimum(totals, MOST_TRAINING)
+        left = totals - _class_totals(labels[queries])  # Every class has a query: same length.
+        wanted = np.minimum(left, MOST_TRAINING)
         training = _draw(labels, wanted, free, rng, "training images", count_all_labels=True)
     else:
         training = database

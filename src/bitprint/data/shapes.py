@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -66,19 +67,17 @@ def _square(x: Floats, y: Floats) -> Floats:
 
 
 def _triangle(x: Floats, y: Floats) -> Floats:
-    side = np.sqrt(0.75)
-    return 0.49 - np.maximum(-y, np.maximum(side * x, -side * x) + 0.5 * y)
+    return 0.49 - np.maximum(-y, math.sqrt(0.75) * np.abs(x) + 0.5 * y)
 
 
 def _star(x: Floats, y: Floats) -> Floats:
     # Ten mirrored wedges: fold the plane onto one, where the outline is one line.
-    wedge = np.pi / 5
+    wedge = math.pi / 5
     angle = np.abs(np.mod(np.arctan2(y, x) + wedge, 2 * wedge) - wedge)
     radius = np.hypot(x, y)
-    tip, notch = 1.0, 0.42 * np.exp(1j * wedge)
-    normal = np.array([notch.imag, tip - notch.real])
-    normal /= np.hypot(*normal)
-    return normal[0] * (tip - radius * np.cos(angle)) - normal[1] * radius * np.sin(angle)
+    rise, run = 0.42 * math.sin(wedge), 1 - 0.42 * math.cos(wedge)
+    outside = rise * (radius * np.cos(angle) - 1) + run * radius * np.sin(angle)
+    return -outside / math.hypot(rise, run)
 
 
 def _cross(x: Floats, y: Floats) -> Floats:
@@ -152,7 +151,8 @@ def _textured(colour: Floats, chance: Floats, size: int) -> Floats:
     angle, waves, phase, height = (chance[:, k, None, None] for k in range(4))
     along = np.cos(2 * np.pi * angle) * x + np.sin(2 * np.pi * angle) * y
     wave = 20 * height * np.sin(2 * np.pi * ((1 + 5 * waves) * along + phase))
-    return colour[:, None, None, :] + wave[..., None]
+    textured: Floats = colour[:, None, None, :] + wave[..., None]
+    return textured
 
 
 def _cover(

@@ -1,7 +1,6 @@
-"""Retrieval metrics from Hamming histograms: MAP, precision, recall, curves and their plots."""
+"""Retrieval metrics and curves from Hamming histograms; `plots` draws them."""
 
 from bitprint.evaluation.curves import Curve
 from bitprint.evaluation.metrics import Report, evaluate
-from bitprint.evaluation.plots import plot_reports
 
-__all__ = ["Curve", "Report", "evaluate", "plot_reports"]
+__all__ = ["Curve", "Report", "evaluate"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from itertools import cycle
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bitprint.evaluation.metrics import Report
 # because it is faint on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = "osD^vPX<>*"
+_LINES = ("-", "--", ":")
 
 Reports = Mapping[str, Report] | Mapping[str, Mapping[int, Report]]
 
@@ -92,9 +93,15 @@ def _bits(these: dict[str, Report | None]) -> int:
 
 
 def _styles() -> Iterator[dict[str, Any]]:
-    """Colour and marker of each method in turn; a pair returns only after seventy methods."""
-    for colour, marker in zip(cycle(_COLOURS), cycle(_MARKERS), strict=False):
-        yield {"color": colour, "marker": marker, "markersize": 6, "linewidth": 1.6}
+    """Colour, marker and line of each method in turn; the line changes when colours start anew."""
+    for index in count():
+        yield {
+            "color": _COLOURS[index % len(_COLOURS)],
+            "marker": _MARKERS[index % len(_MARKERS)],
+            "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)],
+            "markersize": 6,
+            "linewidth": 1.6,
+        }
 
 
 def _canvas(title: str, x: str, y: str) -> tuple[Figure, Axes]:

@@ -107,7 +107,9 @@ class DeepHasher(Hasher):
         net = self._build(item_shape(source), classes.shape[1], device, training)
         folder = None if run is None else RunFolder(run, self._identity(source, labels))
         feed = Feed(source, device)
-        train(net, self, feed, state, training, seed=self.seed, run=folder, progress=progress)
+        self.history_ = train(
+            net, self, feed, state, training, seed=self.seed, run=folder, progress=progress
+        )
         self.net_ = net.eval()
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)

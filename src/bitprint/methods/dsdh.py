@@ -18,7 +18,7 @@ from bitprint.training.state import State
 class DSDH(DeepHasher):
     """Deep supervised discrete hashing (Li, Sun, He and Tan, NIPS 2017).
 
-    Codes should be ideal for classification, and the network should agree with the codes::
+    Codes should be ideal for classification, and the network should agree with the codes (eq. 11)::
 
         min  -sum_ij [ s_ij t_ij - log(1 + e^t_ij) ]        pairs,  t_ij = h_i . h_j / 2
              + mu sum_i ||y_i - W' b_i||^2 + nu ||W||_F^2   linear classifier on the codes
@@ -109,13 +109,13 @@ class DSDH(DeepHasher):
         """W in closed form, then B by coordinate descent, over the whole training set."""
         mu, nu, eta = self.weights(len(state))
         outputs, codes, classes = state.tensors["U"], state.tensors["B"], state.classes
-        classifier = ridge(codes, classes, nu / mu)  # eq. 12, with B Y' for the printed B' Y
+        classifier = ridge(codes, classes, nu / mu)  # eq. 15, where B'Y should read BY'
         if self.mode == "authors":
             changed = state.tensors["changed"] / codes.numel()
             state.tensors["changed"] = torch.zeros_like(changed)
         else:
             pull = classes @ classifier.t() + eta / mu * outputs
-            codes = state.tensors["B"] = discrete_descent(codes, classifier, pull)
+            codes = state.tensors["B"] = discrete_descent(codes, classifier, pull)  # eqs. 17, 18
             changed = (codes != sgn(outputs)).float().mean()
         residual = (classes - codes @ classifier).square().sum()
         classification = mu * residual + nu * classifier.square().sum()

@@ -68,13 +68,12 @@ def create_trunk(name: str, *, input_shape: tuple[int, ...], pretrained: bool = 
     backbone = _lookup(kind)
     if source and not backbone.takes_source:
         raise ValueError(f"backbone {kind} takes no file, but {source!r} follows its name")
-    images = len(input_shape) == 3 and input_shape[2] == 3
-    if not (images if backbone.takes_images else len(input_shape) == 1):
-        wants = "images (height, width, 3)" if backbone.takes_images else "feature vectors (d,)"
-        fitting = [n for n, b in _BACKBONES.items() if b.takes_images == images]
+    is_image = len(input_shape) == 3 and input_shape[2] == 3
+    if not (is_image if backbone.takes_images else len(input_shape) == 1):
+        wanted = "images (height, width, 3)" if backbone.takes_images else "feature vectors (d,)"
         raise ValueError(
-            f"backbone {kind} takes {wants}, items have shape {tuple(input_shape)}; "
-            f"for these there are: {', '.join(fitting)}"
+            f"backbone {kind} takes {wanted}, not items of shape {tuple(input_shape)}; "
+            f"there are: {', '.join(_BACKBONES)}, of which mlp takes feature vectors"
         )
     return backbone.create(input_shape, source, pretrained)
 

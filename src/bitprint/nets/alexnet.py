@@ -106,7 +106,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of many kinds, by what is wrong with the bytes
-        raise ValueError(f"{path}: not a file of tensors, or a damaged one ({error})") from error
+        raise ValueError(f"{path}: not a file of tensors, or a damaged one") from error
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise ValueError(f"{path}: not a state dict of tensors")
     return state

@@ -6,6 +6,7 @@ import warnings
 from typing import Any, ClassVar, Self
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from bitprint.nets.preprocess import Preprocess
@@ -57,30 +58,21 @@ class Hub(Trunk):
         transformers = _import_transformers()
         try:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+            # Of CLIP and its like, the part that sees.
+            config = getattr(config, "vision_config", config)
             fields, _ = transformers.ImageProcessingMixin.get_image_processor_dict(source)
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"{source}: no folder or model id with config.json and preprocessor_config.json "
-                f"that transformers can open ({error})"
-            ) from error
-        preprocessing = _read_preprocessing(fields, source)
-        # Of CLIP and its like, the part that sees.
-        config = getattr(config, "vision_config", config)
-        if not pretrained:
-            return cls(config.to_dict(), preprocessing)
-        model, report = transformers.AutoModel.from_pretrained(
-            source, config=config, dtype=torch.float32, output_loading_info=True
-        )
-        # Checkpoints of classifiers have no pooler; a random one would spoil the features.
-        missing = {key for key in report["missing_keys"] if not key.startswith("pooler.")}
-        if missing:
-            warnings.warn(
-                f"{source} lacks {', '.join(sorted(missing))}: these stay random", stacklevel=2
-            )
-        trunk = cls(config.to_dict(), preprocessing, pooler=missing == set(report["missing_keys"]))
-        if not trunk.pooler:
-            model.pooler = None
-        trunk.model.load_state_dict(model.state_dict())
+            weights, missing = _read_weights(source, config) if pretrained else (None, set())
+        except (OSError, ValueError, SafetensorError) as error:
+            reason = str(error).split("\n")[0]
+            raise ValueError(f"{source}: no model that transformers opens: {reason}") from error
+        # The checkpoint of a classifier has no pooler; a random one would spoil the features.
+        spoilt = {key for key in missing if key.startswith("pooler.")}
+        if missing - spoilt:
+            names = ", ".join(sorted(missing - spoilt))
+            warnings.warn(f"{source} lacks {names}: these stay random", stacklevel=2)
+        trunk = cls(config.to_dict(), _read_preprocessing(fields, source), pooler=not spoilt)
+        if weights is not None:
+            trunk.model.load_state_dict({k: v for k, v in weights.items() if k not in spoilt})
         return trunk
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -119,6 +111,14 @@ def _import_transformers() -> Any:
             "backbones of the hub need transformers: pip install bitprint[hub]"
         ) from error
     return transformers
+
+
+def _read_weights(source: str, config: Any) -> tuple[dict[str, Tensor], set[str]]:
+    """The model's state dict, and which of its tensors the checkpoint does not have."""
+    model, report = _import_transformers().AutoModel.from_pretrained(
+        source, config=config, dtype=torch.float32, output_loading_info=True
+    )
+    return model.state_dict(), set(report["missing_keys"])
 
 
 def _read_preprocessing(fields: dict[str, Any], source: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def augment(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
         mirrored = torch.rand(count, 1, generator=generator) < 0.5
         columns = torch.where(mirrored, width - 1 - columns, columns)
     pick = [torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return images[[index.to(images.device, non_blocking=True) for index in pick]]
+    return images[tuple(index.to(images.device, non_blocking=True) for index in pick)]
 
 
 def _shift(positions: Tensor, size: int, generator: torch.Generator) -> Tensor:

@@ -27,8 +27,8 @@ def train(
     seed: int = 0,
     run: RunFolder | None = None,
     progress: bool = False,
-) -> None:
-    """Train `net` in place.
+) -> list[dict[str, Any]]:
+    """Train `net` in place; return the figures of every epoch.
 
     Everything random in an epoch is drawn from (seed, epoch), so that a run which is killed and
     resumed from its last checkpoint goes on as if nothing had happened.
@@ -54,7 +54,7 @@ def train(
     """
     optimizer = _optimizer(net, training)
     objective.prepare(state)
-    first = run.restore(net, optimizer, state) if run else 0
+    first, history = run.restore(net, optimizer, state) if run else (0, [])
     devices = [state.device] if state.device.type == "cuda" else []
     with EpochBar(training.epochs, first, enabled=progress) as bar, torch.random.fork_rng(devices):
         for epoch in range(first, training.epochs):
@@ -68,10 +68,12 @@ def train(
             seconds = time.perf_counter() - started
             row |= {"lr": optimizer.param_groups[0]["lr"], "seconds": round(seconds, 3)}
             bar.finish_epoch(epoch + 1, total, len(feed) / seconds)
+            history.append(row)
             if run:
-                run.log(row)
+                run.write_metrics(history)
                 if run.due() or epoch + 1 == training.epochs:
-                    run.save(epoch + 1, net, optimizer, state)
+                    run.save(history, net, optimizer, state)
+    return history
 
 
 def _one_epoch(

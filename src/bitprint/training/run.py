@@ -20,6 +20,8 @@ from bitprint.training.state import State
 
 _VERSION = 1
 
+History = list[dict[str, Any]]
+
 
 class RunFolder:
     """One training run on disk.
@@ -38,7 +40,6 @@ class RunFolder:
         self._identity = identity
         self._checkpoint = self.path / "checkpoint" / "last.safetensors"
         self._metrics = self.path / "metrics.csv"
-        self._rows: list[dict[str, Any]] = []
         self._saved_at = 0.0
         self._save_seconds = 0.0
 
@@ -47,9 +48,9 @@ class RunFolder:
         return time.monotonic() - self._saved_at >= 20 * self._save_seconds
 
     def save(
-        self, epochs: int, net: nn.Module, optimizer: torch.optim.Optimizer, state: State
+        self, history: History, net: nn.Module, optimizer: torch.optim.Optimizer, state: State
     ) -> None:
-        """Write a checkpoint after `epochs` finished epochs, in place of the last one."""
+        """Write a checkpoint after the epochs of `history`, in place of the last one."""
         started = time.monotonic()
         tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
         tensors |= {f"state.{name}": value for name, value in state.tensors.items()}
@@ -63,20 +64,19 @@ class RunFolder:
             "format": "bitprint.checkpoint",
             "version": str(_VERSION),
             "identity": self._identity,
-            "epochs": str(epochs),
-            "metrics": json.dumps(self._rows),
+            "history": json.dumps(history),
         }
         tensors = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
         write_atomically(self._checkpoint, serialise(tensors, metadata))
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - started
 
-    def restore(self, net: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> int:
-        """Load the last checkpoint, if there is one; return how many epochs it has finished."""
+    def restore(
+        self, net: nn.Module, optimizer: torch.optim.Optimizer, state: State
+    ) -> tuple[int, History]:
+        """Load the last checkpoint, if there is one; return its number of epochs, and figures."""
         if not self._checkpoint.exists():
-            if self._metrics.exists():
-                self._metrics.unlink()
-            return 0
+            return 0, []
         tensors, metadata = self._read()
         net.load_state_dict(_under(tensors, "net."))
         state.tensors = {
@@ -88,21 +88,16 @@ class RunFolder:
             moments.setdefault(int(number), {})[key] = value
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        self._rows = json.loads(metadata["metrics"])
-        self._write_metrics()
-        return int(metadata["epochs"])
+        history: History = json.loads(metadata["history"])
+        return len(history), history
 
-    def log(self, row: dict[str, Any]) -> None:
-        """Add the figures of one epoch to `metrics.csv`."""
-        self._rows.append(row)
-        self._write_metrics()
-
-    def _write_metrics(self) -> None:
-        columns = list(dict.fromkeys(name for row in self._rows for name in row))
+    def write_metrics(self, history: History) -> None:
+        """Write the figures of all epochs to `metrics.csv`."""
+        columns = list(dict.fromkeys(name for row in history for name in row))
         table = io.StringIO()
         writer = csv.DictWriter(table, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self._rows)
+        writer.writerows(history)
         write_atomically(self._metrics, table.getvalue().encode())
 
     def _read(self) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -1,0 +1,1 @@
+"""Experiments as data: what to train and measure, and tables that can be resumed."""

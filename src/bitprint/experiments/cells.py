@@ -1,0 +1,215 @@
+"""Cells: one trained and measured model each, gathered in a table that can be resumed."""
+
+from __future__ import annotations
+
+import csv
+import multiprocessing
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bitprint.data import ImageSet, Split, open_images, split_for
+from bitprint.evaluation import evaluate
+from bitprint.experiments.published import published_map
+from bitprint.methods import create
+from bitprint.supervision import class_matrix
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model to train and measure.
+
+    Parameters
+    ----------
+    dataset, protocol
+        Which images, and which setting of the paper.
+    variant : str
+        Name of the row in the table.
+    method, bits, seed, options
+        Arguments of `bitprint.create`. The seed also draws the split.
+    backbone : str
+        Name of the network in the table; `options` says how it is made.
+    validation : bool
+        Measure on a tenth of the training images, held out of training, in place of the queries:
+        settings are chosen so, never on the queries.
+    """
+
+    dataset: str
+    protocol: int
+    variant: str
+    method: str
+    backbone: str
+    bits: int
+    seed: int
+    validation: bool = False
+    options: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells this cell from all others in a table, as text."""
+        about = (self.dataset, self.protocol, self.backbone, self.variant, self.bits, self.seed)
+        return (*map(str, about), "validation" if self.validation else "test")
+
+
+KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_on")
+
+
+def run_cell(cell: Cell, images: ImageSet) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Train and measure one cell; return its row, and the figures of every epoch."""
+    split = split_for(images, cell.protocol, cell.seed)
+    queries, training, database = split.queries, split.training, split.database
+    if cell.validation:
+        queries, training = hold_out(images, split)
+        database = training
+    hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
+    started = time.perf_counter()
+    hasher.fit(images.subset(training))
+    fitted = time.perf_counter()
+    query_codes, database_codes = (
+        hasher.encode(images.subset(rows)) for rows in (queries, database)
+    )
+    encoded = time.perf_counter()
+    assert images.labels is not None
+    report = evaluate(
+        query_codes,
+        images.labels[queries],
+        database_codes,
+        images.labels[database],
+        top=split.map_at,
+    )
+    history = getattr(hasher, "history_", [])
+    last = history[-1] if history else {}
+    row = {
+        **dict(zip(KEY, cell.key, strict=True)),
+        "method": cell.method,
+        "map": round(report.map, 4),
+        "paper_map": published_map(cell.dataset, cell.protocol, cell.method, cell.bits),
+        "precision_radius2": round(report.precision_radius2, 4),
+        "precision_at_100": round(report.precision_at.get(100, float("nan")), 4),
+        "changed_bits": _rounded(last.get("changed_bits")),
+        "codes_per_label": _rounded(last.get("codes_per_label")),
+        "train_seconds": round(fitted - started, 1),
+        "encode_seconds": round(encoded - fitted, 1),
+        "device": _device_name(),
+        "split": split.fingerprint[:12],
+        "date": datetime.now(UTC).date().isoformat(),
+        "options": _spell(cell.options),
+    }
+    return row, [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
+
+
+def hold_out(images: ImageSet, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Cut the training rows in two: a tenth of each class to validate on, and the rest."""
+    assert images.labels is not None
+    first_label = class_matrix(images.labels)[split.training].argmax(axis=1)
+    rng = np.random.default_rng(split.seed)
+    held = [
+        rng.permutation(rows)[: max(1, len(rows) // 10)]
+        for rows in (split.training[first_label == label] for label in np.unique(first_label))
+    ]
+    validation = np.sort(np.concatenate(held))
+    return validation, np.setdiff1d(split.training, validation)
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    table: Path,
+    *,
+    history: Path | None = None,
+    workers: int = 1,
+    deadline: float = float("inf"),
+) -> Iterator[dict[str, Any]]:
+    """Run the cells that a table lacks, in order, and yield their rows as they come.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        Of one data set.
+    table : path
+        A CSV file; each row is added as soon as its cell is done, so that an interrupted table
+        goes on where it stopped.
+    history : path, optional
+        A CSV file for the figures of every epoch.
+    workers : int
+        Processes at a time; several keep one GPU busy.
+    deadline : float
+        Seconds after which no further cell is started.
+    """
+    done = {tuple(row[name] for name in KEY) for row in _read(table)}
+    todo = [cell for cell in cells if cell.key not in done]
+    if not todo:
+        return
+    started = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, _open, (todo[0].dataset,)) as pool:
+        running: set[Future] = set()
+        waiting = iter(todo)
+        while True:
+            in_time = time.monotonic() - started < deadline
+            while in_time and len(running) < workers and (cell := next(waiting, None)):
+                running.add(pool.submit(_run, cell))
+            if not running:
+                return
+            finished = next(as_completed(running))
+            running.remove(finished)
+            row, epochs = finished.result()
+            _append(table, [row])
+            if history is not None and epochs:
+                _append(history, epochs)
+            yield row
+
+
+_images: ImageSet | None = None
+
+
+def _open(dataset: str) -> None:
+    """Load the images once in each worker."""
+    global _images
+    torch.set_num_threads(2)
+    _images = open_images(dataset)
+
+
+def _run(cell: Cell) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    assert _images is not None
+    return run_cell(cell, _images)
+
+
+def _read(table: Path) -> list[dict[str, str]]:
+    if not table.exists():
+        return []
+    with table.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _append(table: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Add rows; a new column is added to the earlier rows as well."""
+    earlier = _read(table)
+    rows = [*earlier, *rows]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    table.parent.mkdir(parents=True, exist_ok=True)
+    partial = table.with_name(table.name + ".partial")
+    with partial.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    partial.replace(table)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
+
+
+def _spell(options: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in options.items() if name != "backbone")
+
+
+def _device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

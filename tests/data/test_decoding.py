@@ -1,0 +1,234 @@
+import io
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bitprint.data import decoding
+from bitprint.data.decoding import decode_files, decode_image
+from bitprint.data.home import data_home
+
+
+def encoded(image, kind="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    file.seek(0)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF", "JPEG", "WEBP"])
+def test_formats(kind):
+    image = Image.new("RGB", (20, 10), (200, 100, 50))
+    pixels = decode_image(encoded(image, kind), 8)
+    assert pixels.shape == (8, 8, 3)
+    assert pixels.dtype == np.uint8
+    assert abs(pixels.astype(int) - (200, 100, 50)).max() <= 4
+
+
+def test_same_size_is_lossless():
+    original = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+    assert np.array_equal(decode_image(encoded(Image.fromarray(original)), 16), original)
+
+
+def test_resizing_is_straight_and_bicubic():
+    original = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8))
+    expected = np.asarray(original.resize((16, 16), Image.Resampling.BICUBIC))
+    assert np.array_equal(decode_image(encoded(original), 16), expected)
+
+
+def test_camera_orientation():
+    """Orientation 6: the stored picture must be turned by 90 degrees to the right."""
+    stored = Image.new("RGB", (32, 32), "black")
+    stored.paste("white", (0, 0, 32, 16))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = decode_image(encoded(stored, "JPEG", exif=exif, quality=95), 32)
+    assert pixels[:, 20:].min() > 240
+    assert pixels[:, :12].max() < 15
+
+
+def test_transparency_becomes_white():
+    clear = Image.new("RGBA", (8, 8), (255, 0, 0, 0))
+    half = Image.new("LA", (8, 8), (0, 128))
+    assert (decode_image(encoded(clear), 4) == 255).all()
+    assert (decode_image(encoded(half), 4) == 127).all()
+
+
+def test_transparent_palette_becomes_white():
+    palette = Image.new("P", (8, 8), 1)
+    palette.putpalette([0, 0, 0, 10, 200, 30])
+    assert (decode_image(encoded(palette), 4) == (10, 200, 30)).all()
+    assert (decode_image(encoded(palette, transparency=1), 4) == 255).all()
+
+
+def test_first_frame_of_an_animation():
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    file = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert (decode_image(file, 4) == (255, 0, 0)).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bit_grey(kind):
+    ramp = (np.arange(256, dtype=np.uint16) * 257).reshape(16, 16)
+    pixels = decode_image(encoded(Image.fromarray(ramp), kind), 16)
+    assert np.array_equal(pixels[..., 0].ravel(), np.arange(256))
+
+
+def test_float_grey():
+    ramp = np.linspace(0, 1, 256, dtype=np.float32).reshape(16, 16)
+    pixels = decode_image(encoded(Image.fromarray(ramp), "TIFF"), 16)
+    assert np.array_equal(pixels[..., 1].ravel(), np.arange(256))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "CMYK", "P"])
+def test_other_modes(mode):
+    kind = "TIFF" if mode == "CMYK" else "PNG"
+    white = Image.new("RGB", (8, 8), "white").convert(mode)
+    assert (decode_image(encoded(white, kind), 4) == 255).all()
+
+
+def test_unreadable_files_are_named(tmp_path):
+    text = tmp_path / "note.png"
+    text.write_text("not a picture")
+    with pytest.raises(ValueError, match=r"note\.png: not a readable image"):
+        decode_image(text, 8)
+    with pytest.raises(FileNotFoundError, match=r"gone\.png: no such image file"):
+        decode_image(tmp_path / "gone.png", 8)
+    with pytest.raises(ValueError, match="at least 1 pixel"):
+        decode_image(text, 0)
+
+
+def test_truncated_files_are_refused():
+    whole = encoded(Image.effect_noise((64, 64), 90).convert("RGB"), "JPEG").getvalue()
+    for length in (10, len(whole) // 2):
+        with pytest.raises(ValueError, match="not a readable image"):
+            decode_image(io.BytesIO(whole[:length]), 8)
+
+
+def test_random_bytes_never_escape_as_another_error():
+    rng = np.random.default_rng(0)
+    for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"):
+        whole = np.frombuffer(
+            encoded(Image.effect_noise((32, 32), 90).convert("RGB"), kind).getvalue(), np.uint8
+        )
+        for _ in range(40):
+            broken = whole.copy()
+            broken[rng.integers(0, len(whole), 8)] = rng.integers(0, 256, 8)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    assert decode_image(io.BytesIO(broken.tobytes()), 8).shape == (8, 8, 3)
+            except ValueError as error:
+                assert "not a readable image" in str(error)  # noqa: PT017
+
+
+def test_decompression_bombs_are_skipped(tmp_path, monkeypatch):
+    Image.new("1", (64, 64)).save(tmp_path / "bomb.png")
+    Image.new("1", (8, 8)).save(tmp_path / "good.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    _, rows, skipped = decode_files(tmp_path, ["bomb.png", "good.png"], 8)
+    assert rows.tolist() == [1]
+    assert skipped[0][0] == "bomb.png"
+    assert "DecompressionBombError" in skipped[0][1]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Seven flat grey pictures, of which the third is not one."""
+    root = tmp_path / "pictures"
+    root.mkdir()
+    for number in range(7):
+        Image.new("L", (9, 7), 10 * number).save(root / f"{number}.png")
+    (root / "2.png").write_bytes(b"nothing")
+    return root, [f"{number}.png" for number in range(7)]
+
+
+def check_decoded(pixels, rows, skipped):
+    assert rows.tolist() == [0, 1, 3, 4, 5, 6]
+    assert [name for name, _ in skipped] == ["2.png"]
+    for row in rows:
+        assert (pixels[row] == 10 * row).all()
+
+
+def test_many_files_in_memory(folder, monkeypatch):
+    monkeypatch.setattr(decoding, "_CHUNK", 3)
+    seen = []
+    pixels, rows, skipped = decode_files(*folder, 8, progress=lambda *now: seen.append(now))
+    check_decoded(pixels, rows, skipped)
+    assert seen == [(done, 7) for done in range(1, 8)]
+
+
+def test_the_cache_is_used_again(folder, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    pixels, rows, skipped = decode_files(*folder, 8, cache=cache)
+    assert isinstance(pixels, np.memmap)
+    check_decoded(pixels, rows, skipped)
+    files = sorted(path.name for path in cache.iterdir())
+    assert [name.rpartition(".")[2] for name in files] == ["json", "npy"]
+
+    def fail(*_):
+        raise AssertionError("decoded a second time")
+
+    monkeypatch.setattr(decoding, "decode_image", fail)
+    seen = []
+    check_decoded(*decode_files(*folder, 8, cache=cache, progress=lambda *now: seen.append(now)))
+    assert seen == [(7, 7)]
+
+
+def test_a_changed_file_is_decoded_again_and_the_old_cache_goes(folder, tmp_path):
+    cache = tmp_path / "cache"
+    decode_files(*folder, 8, cache=cache)
+    decode_files(*folder, 16, cache=cache)
+    Image.new("L", (10, 7), 255).save(folder[0] / "5.png")
+    pixels, _, _ = decode_files(*folder, 8, cache=cache)
+    assert (pixels[5] == 255).all()
+    assert len(list(cache.glob("*-8-*.npy"))) == 1
+    assert len(list(cache.glob("*-16-*.npy"))) == 1
+    (folder[0] / "6.png").unlink()
+    _, rows, skipped = decode_files(*folder, 8, cache=cache)
+    assert rows.tolist() == [0, 1, 3, 4, 5]
+    assert skipped[1] == ("6.png", "no such file")
+
+
+def test_an_interrupted_decode_leaves_nothing(folder, tmp_path):
+    cache = tmp_path / "cache"
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode_files(*folder, 8, cache=cache, progress=interrupt)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_damaged_cache_is_named(folder, tmp_path):
+    cache = tmp_path / "cache"
+    decode_files(*folder, 8, cache=cache)
+    [file] = cache.glob("*.npy")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=r"damaged .*; delete this file"):
+        decode_files(*folder, 8, cache=cache)
+
+
+def test_too_little_space_is_said_before_the_work(folder, tmp_path, monkeypatch):
+    usage = decoding.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(decoding.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(ValueError, match="choose another cache folder or a smaller size"):
+        decode_files(*folder, 8, cache=tmp_path / "cache")
+
+
+def test_large_sets_are_cached_in_the_data_home(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
+    monkeypatch.setattr(decoding, "_IN_MEMORY", 7 * 8 * 8 * 3 - 1)
+    pixels, rows, skipped = decode_files(*folder, 8)
+    check_decoded(pixels, rows, skipped)
+    assert len(list((data_home() / "decoded").glob("*.npy"))) == 1
+
+
+def test_data_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path))
+    assert data_home() == tmp_path
+    monkeypatch.delenv("BITPRINT_DATA")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_home() == tmp_path / ".cache" / "bitprint"

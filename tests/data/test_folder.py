@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from bitprint.data.folder import load_folder
+
+
+def paint(path, shade=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (12, 10), shade).save(path)
+
+
+@pytest.fixture
+def classes(tmp_path):
+    root = tmp_path / "pets"
+    for shade, name in enumerate(["cat/b.png", "cat/deep/a.PNG", "dog/x.png", "dog/y.jpg"]):
+        paint(root / name, shade)
+    return root
+
+
+def test_subfolders_are_classes(classes):
+    images = load_folder(classes, size=8)
+    assert images.ids.tolist() == ["cat/b.png", "cat/deep/a.PNG", "dog/x.png", "dog/y.jpg"]
+    assert images.labels.tolist() == [0, 0, 1, 1]
+    assert images.label_names == ["cat", "dog"]
+    assert images.name == "pets"
+    assert images.size == (8, 8)
+    assert images.read(slice(None))[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_other_and_hidden_files_do_not_count(classes):
+    (classes / "dog" / "notes.txt").write_text("good dog")
+    paint(classes / "dog" / "._x.png")
+    paint(classes / ".thumbnails" / "x.png")
+    (classes / "empty.png").mkdir()
+    assert len(load_folder(classes, size=8)) == 4
+
+
+def test_a_flat_folder_has_no_labels(tmp_path):
+    for name in ("b.png", "a.png"):
+        paint(tmp_path / name)
+    images = load_folder(tmp_path, size=8)
+    assert images.labels is None
+    assert images.label_names is None
+    assert images.ids.tolist() == ["a.png", "b.png"]
+
+
+def test_images_beside_the_class_folders_have_no_label(classes):
+    paint(classes / "loose.png")
+    images = load_folder(classes, size=8)
+    assert images.labels.tolist() == [[1, 0], [1, 0], [0, 1], [0, 1], [0, 0]]
+
+
+def test_unreadable_images_are_listed(classes):
+    (classes / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
+    images = load_folder(classes, size=8)
+    assert len(images) == 4
+    assert images.read(slice(None))[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
+    [(name, reason)] = images.skipped
+    assert name == "cat/broken.jpg"
+    assert reason
+
+
+def test_cache_gives_the_same_set(classes, tmp_path):
+    (classes / "cat" / "broken.jpg").write_bytes(b"")
+    memory = load_folder(classes, size=8)
+    for _ in range(2):
+        cached = load_folder(classes, size=8, cache=tmp_path / "cache")
+        assert isinstance(cached.pixels, np.memmap)
+        assert np.array_equal(cached.read(slice(None)), memory.read(slice(None)))
+        assert cached.fingerprint() == memory.fingerprint()
+        assert cached.skipped == memory.skipped
+
+
+def test_folder_errors(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
+        load_folder(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="no images found"):
+        load_folder(tmp_path)
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"none of the 1 images can be read; the first, a\.png"):
+        load_folder(tmp_path)
+
+
+def write_csv(folder, text):
+    path = folder / "labels.csv"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_csv_with_one_label_each(classes):
+    path = write_csv(classes, "file,label\ndog/x.png,soft\ncat/b.png,loud\n")
+    images = load_folder(classes, labels=path, size=8)
+    assert images.ids.tolist() == ["cat/b.png", "dog/x.png"]
+    assert images.labels.tolist() == [0, 1]
+    assert images.label_names == ["loud", "soft"]
+
+
+def test_csv_with_several_labels(classes):
+    text = "\ufefflabels,other,file\nred|big,1,dog\\x.png\n big ,2,cat/b.png\n,3,dog/y.jpg\n"
+    images = load_folder(classes, labels=write_csv(classes, text), size=8)
+    assert images.label_names == ["big", "red"]
+    assert images.ids.tolist() == ["cat/b.png", "dog/x.png", "dog/y.jpg"]
+    assert images.labels.tolist() == [[1, 0], [1, 1], [0, 0]]
+
+
+def test_csv_files_that_do_not_exist_are_listed(classes):
+    path = write_csv(classes, "file,label\ndog/x.png,a\ndog/gone.png,b\n")
+    images = load_folder(classes, labels=path, size=8)
+    assert images.ids.tolist() == ["dog/x.png"]
+    assert images.label_names == ["a"]
+    assert images.skipped == [("dog/gone.png", "no such file")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the first line must name the columns file and label, found nothing"),
+        ("name,label\na,b\n", "columns file and label, found name, label"),
+        ("file,label\n", "names no files"),
+        ("file,label\na.png\n", "line 2: columns are missing"),
+        ("file,label\ncat/b.png,a\n./cat/b.png,b\n", "line 3: cat/b.png is named a second time"),
+        ("file,label\n../b.png,a\n", "line 2: ../b.png is not a path inside the folder"),
+        ("file,label\n/b.png,a\n", "line 2: /b.png is not a path inside the folder"),
+        ("file,label\n,a\n", "is not a path inside the folder"),
+        ("file,label\nx.png,a\ny.png,a\n", "none of the 2 files that it names is in .*, not x.png"),
+    ],
+)
+def test_csv_errors(classes, text, message):
+    with pytest.raises(ValueError, match=message):
+        load_folder(classes, labels=write_csv(classes, text), size=8)
+
+
+def test_csv_that_is_missing_or_not_text(classes):
+    with pytest.raises(FileNotFoundError, match=r"no\.csv: no such CSV file"):
+        load_folder(classes, labels=classes / "no.csv")
+    with pytest.raises(ValueError, match=r"b\.png: not a CSV file in UTF-8"):
+        load_folder(classes, labels=classes / "cat" / "b.png")
