@@ -244,6 +244,8 @@ def test_other_networks_are_refused(tmp_path, weights):
     unlike = [dict(struct) for struct in structs]
     unlike[2]["param"] = np.array([[5, 1, 2e-5, 0.75]])
     refusal(tmp_path, unlike, mean, "normalises alike")
+    unlike[2]["param"] = np.array([[5, 1]])
+    refusal(tmp_path, unlike, mean, "normalisation has 4 numbers")
     unlike = [dict(struct) for struct in structs]
     unlike[0]["name"] = "first"
     refusal(tmp_path, unlike, mean, "conv1 is missing")

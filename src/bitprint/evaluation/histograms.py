@@ -6,8 +6,6 @@ no (Q, N) matrix is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitprint.codes import Codes
 from bitprint.evaluation import kernels
+from bitprint.parallel import on_every_core
 from bitprint.supervision import check_labels, similarity
 
 _CPU_CHUNK = 32  # queries that share one walk over the database
@@ -107,7 +106,7 @@ class Task:
                 top,
             )
 
-        return _on_every_core(sums, len(query_codes))
+        return np.concatenate(on_every_core(sums, len(query_codes), _CPU_CHUNK))
 
     def _count_on_cpu(self, chunk: int | None = None) -> Histograms:
         query_codes, query_labels, codes, labels = self._words()
@@ -122,7 +121,8 @@ class Task:
                 self.bits,
             )
 
-        return _split_buckets(_on_every_core(counts, len(query_codes), chunk))
+        parts = on_every_core(counts, len(query_codes), chunk or _CPU_CHUNK)
+        return _split_buckets(np.concatenate(parts))
 
     def _count_with_torch(self, device: torch.device, chunk: int | None = None) -> Histograms:
         half = device.type == "cuda" and self.bits <= _EXACT_IN_HALF
@@ -182,13 +182,3 @@ def _label_words(labels: NDArray) -> NDArray[np.uint64]:
 
 def _chunks(count: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def _on_every_core(
-    work: Callable[[slice], NDArray], queries: int, chunk: int | None = None
-) -> NDArray:
-    """Run `work` on slices of the queries in as many threads as torch uses; join the results."""
-    cores = torch.get_num_threads()
-    chunks = _chunks(queries, chunk or min(_CPU_CHUNK, -(-queries // cores)))
-    with ThreadPoolExecutor(cores) as pool:
-        return np.concatenate(list(pool.map(work, chunks)))

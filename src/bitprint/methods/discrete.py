@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor
+
+from bitprint.parallel import on_every_core
+
+_ROWS = 4096  # samples that one thread takes at a time
 
 
 def ridge(codes: Tensor, targets: Tensor, weight: float) -> Tensor:
@@ -30,7 +37,9 @@ def ridge(codes: Tensor, targets: Tensor, weight: float) -> Tensor:
     """
     gram = codes.t() @ codes
     gram.diagonal().add_(weight)
-    return torch.cholesky_solve(codes.t() @ targets, torch.linalg.cholesky(gram))
+    # Positive definite by construction; checking it would make a GPU wait.
+    factor, _ = torch.linalg.cholesky_ex(gram)
+    return torch.cholesky_solve(codes.t() @ targets, factor)
 
 
 def discrete_descent(codes: Tensor, classifier: Tensor, pull: Tensor, sweeps: int = 10) -> Tensor:
@@ -54,7 +63,7 @@ def discrete_descent(codes: Tensor, classifier: Tensor, pull: Tensor, sweeps: in
     Returns
     -------
     Tensor, shape (N, K)
-        B, of the dtype of `codes`.
+        B, of the dtype and on the device of `codes`.
 
     Examples
     --------
@@ -62,19 +71,41 @@ def discrete_descent(codes: Tensor, classifier: Tensor, pull: Tensor, sweeps: in
     >>> discrete_descent(start, torch.zeros(2, 1), pull=torch.tensor([[-3.0, 0.0]])).tolist()
     [[-1.0, 1.0]]
     """
-    gram = classifier @ classifier.t()
-    gram.diagonal().zero_()
-    # One bit of all samples is one contiguous row.
-    bits = codes.t().contiguous()
-    pulls = pull.t().contiguous()
-    for _ in range(sweeps):
-        before = bits.clone()
-        for k in range(len(bits)):
-            argument = torch.addmv(pulls[k], bits.t(), gram[k], alpha=-1)
-            bits[k] = torch.where(argument == 0, bits[k], argument.sign())
-        if torch.equal(bits, before):
-            break
-    return bits.t().contiguous()
+    bits = codes.detach().cpu().numpy().astype(np.float64)
+    weights = classifier.detach().cpu().numpy().astype(np.float64)
+    pulls = pull.detach().cpu().numpy().astype(np.float64)
+    gram = weights @ weights.T
+    np.fill_diagonal(gram, 0)
+    # Samples are independent of each other, and a few rows of K numbers are no work for a GPU.
+    on_every_core(
+        lambda rows: _descend(bits[rows], bits[rows] @ gram, gram, pulls[rows], sweeps),
+        len(bits),
+        _ROWS,
+    )
+    return torch.from_numpy(bits).to(codes)
+
+
+@njit(nogil=True, cache=True)
+def _descend(
+    bits: NDArray[np.float64],
+    others: NDArray[np.float64],
+    gram: NDArray[np.float64],
+    pulls: NDArray[np.float64],
+    sweeps: int,
+) -> None:
+    """Descend in place; `others` is B G, kept up to date with every bit that changes."""
+    for row in range(len(bits)):
+        for _ in range(sweeps):
+            changed = False
+            for k in range(bits.shape[1]):
+                argument = pulls[row, k] - others[row, k]
+                sign = bits[row, k] if argument == 0 else np.sign(argument)
+                if sign != bits[row, k]:
+                    others[row] += (sign - bits[row, k]) * gram[k]
+                    bits[row, k] = sign
+                    changed = True
+            if not changed:
+                break
 
 
 def sgn(values: Tensor) -> Tensor:

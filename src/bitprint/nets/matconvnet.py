@@ -93,8 +93,6 @@ def _load(path: Path) -> dict[str, Any]:
 def _struct(value: Any) -> dict[str, Any]:
     """A 1 x 1 MATLAB struct as a dict, so that fields are found by name in any order."""
     record = np.asarray(value)
-    while record.dtype == object and record.size == 1:
-        record = record.item()
     if record.dtype.names is None or record.size != 1:
         raise ValueError("a struct was expected")
     return {name: record[name].item() for name in record.dtype.names}
@@ -111,13 +109,13 @@ def _read_layer(layer: dict[str, Any]) -> MatLayer:
         biases=biases,
         stride=_whole_numbers(layer, "stride", 2),
         pad=_whole_numbers(layer, "pad", 4),
-        normalization=tuple(layer["param"].ravel().tolist()) if kind == "lrn" else None,
+        normalization=_four_numbers(layer["param"]) if kind == "lrn" else None,
     )
 
 
 def _weights(layer: dict[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     if np.size(layer.get("weights", ())) == 2:
-        filters, biases = layer["weights"].ravel()
+        filters, biases = np.ravel(layer["weights"])
     else:
         filters, biases = layer["filters"], layer["biases"]
     if np.ndim(filters) != 4:
@@ -133,6 +131,13 @@ def _whole_numbers(layer: dict[str, Any], field: str, count: int) -> tuple[int, 
     if values.size == 0:
         return None
     return tuple(int(value) for value in np.broadcast_to(values, count))
+
+
+def _four_numbers(values: Any) -> tuple[float, ...]:
+    numbers = np.asarray(values, np.float64).ravel()
+    if numbers.size != 4:
+        raise ValueError(f"normalisation has 4 numbers, not {numbers.size}")
+    return tuple(numbers.tolist())
 
 
 def _text(value: Any) -> str:

@@ -17,7 +17,7 @@ def pair_loss(outputs: Tensor, buffer: Tensor, similar: Tensor) -> Tensor:
 
     The factor 2 counts both ordered pairs (i, j) and (j, i): the buffer is constant here, so the
     one-sided sum alone would give half of the gradient ``-sum_j (s_ij - sigmoid(t_ij)) h_j`` of
-    the whole objective (eq. 12 of the DSDH paper), and silently double the weight of every other term.
+    the whole objective (eq. 12 of the DSDH paper), and double the weight of every other term.
 
     Parameters
     ----------
