@@ -35,11 +35,11 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "resnet-50": {
         "epochs": 30,
-        "optimizer": "sgd",
-        "lr": 2e-2,
-        "momentum": 0.9,
+        "optimizer": "adamw",
+        "lr": 1e-3,
+        "trunk_lr": 3e-4,
         "schedule": "cosine",
-        "weight_decay": 5e-4,
+        "weight_decay": 0.01,
         "augment": "flip+shift",
     },
 }

@@ -1,0 +1,183 @@
+import csv
+
+import numpy as np
+import pytest
+
+from bitprint.data import ImageSet, load_digits, split_for
+from bitprint.evaluation import evaluate
+from bitprint.experiments.cells import KEY, Cell, _append, hold_out, run_cell, run_cells
+from bitprint.experiments.dsdh_cifar10 import RECIPES, VARIANTS, cells
+from bitprint.methods import create
+
+SMALL = {"backbone": "small", "epochs": 1, "lr": 1e-2}
+
+
+def cell(method="lsh", bits=12, seed=0, **changes):
+    about = {"dataset": "digits", "protocol": 1, "variant": method, "backbone": "pixels"} | changes
+    return Cell(method=method, bits=bits, seed=seed, **about)
+
+
+def read(table):
+    with table.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits()
+
+
+# ---- validation never sees the queries
+
+
+def several_labels():
+    rng = np.random.default_rng(0)
+    labels = (rng.random((600, 4)) < [0.5, 0.3, 0.2, 0.1]).astype(int)
+    labels[labels.sum(axis=1) == 0, 0] = 1
+    return ImageSet(np.zeros((600, 2, 2, 3), np.uint8), labels=labels)
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_hold_out_cuts_the_training_set_and_nothing_else(digits, protocol, seed):
+    for images in (digits, several_labels()):
+        split = split_for(images, protocol, seed)
+        validation, training = hold_out(images, split)
+        both = np.concatenate([validation, training])
+        np.testing.assert_array_equal(np.sort(both), split.training)
+        assert not set(both) & set(split.queries)
+        assert np.all(np.diff(validation) > 0)
+        assert np.all(np.diff(training) > 0)
+
+
+def test_hold_out_takes_a_tenth_of_each_class(digits):
+    split = split_for(digits, 1, 0)
+    validation, _ = hold_out(digits, split)
+    held = np.bincount(digits.labels[validation], minlength=10)
+    np.testing.assert_array_equal(held, np.bincount(digits.labels[split.training]) // 10)
+    assert held.min() > 10
+
+
+def test_hold_out_goes_by_the_seed(digits):
+    split = split_for(digits, 1, 0)
+    again, other = split_for(digits, 1, 0), split_for(digits, 1, 1)
+    np.testing.assert_array_equal(hold_out(digits, split)[0], hold_out(digits, again)[0])
+    assert not np.array_equal(hold_out(digits, split)[0], hold_out(digits, other)[0])
+
+
+# ---- one cell
+
+
+@pytest.mark.parametrize("validation", [False, True])
+def test_a_cell_measures_what_it_says(digits, validation):
+    row, history = run_cell(cell(bits=16, seed=2, validation=validation), digits)
+    split = split_for(digits, 1, 2)
+    queries, training, database = split.queries, split.training, split.database
+    if validation:
+        queries, training = hold_out(digits, split)
+        database = training
+    hasher = create("lsh", bits=16, seed=2).fit(digits.subset(training))
+    report = evaluate(
+        hasher.encode(digits.subset(queries)),
+        digits.labels[queries],
+        hasher.encode(digits.subset(database)),
+        digits.labels[database],
+    )
+    assert row["map"] == round(report.map, 4)
+    assert row["precision_radius2"] == round(report.precision_radius2, 4)
+    assert row["precision_at_100"] == round(report.precision_at[100], 4)
+    assert row["measured_on"] == ("validation" if validation else "test")
+    assert row["split"] == split.fingerprint[:12]
+    assert row["paper_map"] is None
+    assert history == []
+
+
+def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
+    few = digits.subset(np.arange(200))
+    options = SMALL | {"epochs": 2, "mode": "balanced"}
+    row, history = run_cell(cell("dsdh", variant="mine", options=options), few)
+    assert [epoch["epoch"] for epoch in history] == [1, 2]
+    assert {epoch["variant"] for epoch in history} == {"mine"}
+    assert row["changed_bits"] == round(history[-1]["changed_bits"], 5)
+    assert row["codes_per_label"] == round(history[-1]["codes_per_label"], 5)
+    assert row["options"] == "epochs=2 lr=0.01 mode=balanced"
+
+
+# ---- tables
+
+
+def test_a_table_resumes_where_it_stopped(tmp_path):
+    table, history = tmp_path / "out" / "table.csv", tmp_path / "history.csv"
+    wanted = [cell(), cell(bits=16), cell(seed=1), cell("dpsh", backbone="small", options=SMALL)]
+    assert list(run_cells(wanted, table, history=history, deadline=0)) == []
+    assert not table.exists()
+
+    # An earlier session did the second and third; its figures must stay as they are.
+    for done in wanted[1:3]:
+        _append(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
+    rows = list(run_cells(wanted, table, history=history))
+    assert [(row["method"], row["bits"], row["seed"]) for row in rows] == [
+        ("lsh", "12", "0"),
+        ("dpsh", "12", "0"),
+    ]
+    kept = read(table)
+    assert [tuple(row[name] for name in KEY) for row in kept] == [
+        wanted[i].key for i in (1, 2, 0, 3)
+    ]
+    assert [row["map"] for row in kept[:2]] == ["0.123", "0.123"]
+    assert float(kept[2]["map"]) == rows[0]["map"]
+    assert [row["epoch"] for row in read(history)] == ["1"]
+
+    content = table.read_bytes()
+    assert list(run_cells(wanted, table, history=history)) == []
+    assert table.read_bytes() == content
+
+
+def test_what_makes_a_cell_another_one():
+    start = cell()
+    others = [
+        cell(dataset="shapes"),
+        cell(protocol=2),
+        cell(variant="other"),
+        cell(backbone="other"),
+        cell(bits=16),
+        cell(seed=1),
+        cell(validation=True),
+    ]
+    assert len({start.key, *(other.key for other in others)}) == 8
+    assert all(isinstance(part, str) for part in start.key)
+    assert len(start.key) == len(KEY)
+
+
+def test_a_new_column_keeps_the_earlier_rows(tmp_path):
+    table = tmp_path / "table.csv"
+    _append(table, [{"name": "a, quoted", "map": 0.5}])
+    _append(table, [{"name": "b", "map": 0.25, "device": "gpu"}, {"name": "c", "device": "cpu"}])
+    assert read(table) == [
+        {"name": "a, quoted", "map": "0.5", "device": ""},
+        {"name": "b", "map": "0.25", "device": "gpu"},
+        {"name": "c", "map": "", "device": "cpu"},
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+# ---- the table of DSDH on CIFAR-10
+
+
+def test_the_cifar10_table_has_every_cell_once_and_seeds_outermost():
+    backbones = {name: name for name in RECIPES}
+    table = cells(list(VARIANTS), backbones, [12, 48], [0, 1])
+    assert len({entry.key for entry in table}) == len(table) == 6 * 2 * 2 * 2
+    assert [entry.seed for entry in table] == [0] * 24 + [1] * 24
+    for entry in table:
+        assert entry.options.get("mode", "paper") in ("paper", "authors", "balanced")
+        assert create(entry.method, entry.bits, **entry.options).bits == entry.bits
+
+
+def test_changes_reach_every_cell_and_its_name():
+    table = cells(["paper"], {"resnet-50": "hub:x"}, [12], [0], changes={"eta": 5.0}, suffix=" e5")
+    assert table[0].variant == "paper e5"
+    assert table[0].options["eta"] == 5.0
+    assert table[0].options["backbone"] == "hub:x"
+    rest = RECIPES["resnet-50"].items()
+    assert rest <= table[0].options.items()

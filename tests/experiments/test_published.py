@@ -1,0 +1,73 @@
+"""The paper's figures, typed in a second time from its tables, to catch a slip of the hand."""
+
+import pytest
+
+from bitprint.experiments.published import BITS, MAP, published_map
+
+TABLE_1 = """
+dsdh    .740 .786 .801 .820   .776 .808 .820 .829
+dqn     .554 .558 .564 .580   .768 .776 .783 .792
+dpsh    .713 .727 .744 .757   .752 .790 .794 .812
+dhn     .555 .594 .603 .621   .708 .735 .748 .758
+dtsh    .710 .750 .765 .774   .773 .808 .812 .824
+ninh    .552 .566 .558 .581   .674 .697 .713 .715
+cnnh    .439 .511 .509 .522   .611 .618 .625 .608
+fasth   .305 .349 .369 .384   .621 .650 .665 .687
+sdh     .285 .329 .341 .356   .568 .600 .608 .637
+ksh     .303 .337 .346 .356   .556 .572 .581 .588
+lfh     .176 .231 .211 .253   .571 .568 .568 .585
+splh    .171 .173 .178 .184   .568 .589 .597 .601
+itq     .162 .169 .172 .175   .452 .468 .472 .477
+sh      .127 .128 .126 .129   .454 .406 .405 .400
+"""
+TABLE_2 = """
+dsdh    .935 .940 .939 .939   .815 .814 .820 .821
+dtsh    .915 .923 .925 .926   .756 .776 .785 .799
+dpsh    .763 .781 .795 .807   .715 .722 .736 .741
+vdsh    .845 .848 .844 .845   .545 .564 .557 .570
+drsch   .615 .622 .629 .631   .618 .622 .623 .628
+dsch    .609 .613 .617 .620   .592 .597 .611 .609
+dsrh    .608 .611 .617 .618   .609 .618 .621 .631
+"""
+
+
+def parse(table, protocol):
+    rows = {}
+    for line in table.split("\n"):
+        if line:
+            name, *figures = line.split()
+            values = tuple(float(figure) for figure in figures)
+            rows["cifar10", protocol, name] = values[:4]
+            rows["nuswide", protocol, name] = values[4:]
+    return rows
+
+
+def test_every_row_is_the_papers():
+    # Pairwise rows first, so that a failure names the row.
+    for key, figures in (parse(TABLE_1, 1) | parse(TABLE_2, 2)).items():
+        assert MAP[key] == figures, key
+    assert len(MAP) == 2 * 14 + 2 * 7
+
+
+@pytest.mark.parametrize(
+    ("dataset", "protocol", "method", "bits", "figure"),
+    [
+        ("cifar10", 1, "dsdh", 12, 0.740),
+        ("cifar10", 1, "dsdh", 48, 0.820),
+        ("nuswide", 1, "dtsh", 24, 0.808),
+        ("nuswide", 1, "cnnh", 48, 0.608),
+        ("cifar10", 2, "dsdh", 16, 0.935),
+        ("cifar10", 2, "vdsh", 32, 0.844),
+        ("nuswide", 2, "dsrh", 48, 0.631),
+    ],
+)
+def test_lookup(dataset, protocol, method, bits, figure):
+    assert published_map(dataset, protocol, method, bits) == figure
+
+
+def test_lookup_of_what_the_paper_does_not_print():
+    assert BITS == {1: (12, 24, 32, 48), 2: (16, 24, 32, 48)}
+    assert published_map("cifar10", 1, "dsdh", 16) is None
+    assert published_map("cifar10", 2, "dsdh", 12) is None
+    assert published_map("cifar10", 1, "lsh", 12) is None
+    assert published_map("digits", 1, "dsdh", 12) is None

@@ -1,0 +1,106 @@
+"""DSDH by plain loops in float64, written from the paper's formulas.
+
+Letters and orientation are the paper's: samples are columns, so H and B are (K, N), Y is (c, N) and
+W is (K, c). Nothing here is shared with the library.
+"""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+
+def log1p_exp(t):
+    return max(t, 0.0) + math.log1p(math.exp(-abs(t)))
+
+
+def sigmoid(t):
+    return 1 / (1 + math.exp(-t))
+
+
+def share_a_label(labels):
+    """s_ij for (N,) class numbers or (N, c) zeros and ones."""
+    labels = np.asarray(labels)
+    count = len(labels)
+    s = np.zeros((count, count))
+    for i in range(count):
+        for j in range(count):
+            if labels.ndim == 1:
+                s[i, j] = labels[i] == labels[j]
+            else:
+                s[i, j] = any(a == 1 and b == 1 for a, b in zip(labels[i], labels[j], strict=True))
+    return s
+
+
+def pair_term(H, s):
+    """-sum_ij [ s_ij Psi_ij - log(1 + e^Psi_ij) ] over all ordered pairs, i = j included."""
+    total = 0.0
+    for i in range(H.shape[1]):
+        for j in range(H.shape[1]):
+            psi = 0.5 * float(H[:, i] @ H[:, j])
+            total -= s[i, j] * psi - log1p_exp(psi)
+    return total
+
+
+def objective(H, W, B, Y, s, mu, nu, eta):
+    """Equation 11: pairs, classification, weight decay of the classifier, codes tied to outputs."""
+    total = pair_term(H, s)
+    for i in range(H.shape[1]):
+        total += mu * float(((Y[:, i] - W.T @ B[:, i]) ** 2).sum())
+        total += eta * float(((B[:, i] - H[:, i]) ** 2).sum())
+    return total + nu * float((W**2).sum())
+
+
+def gradient(H, B, s, eta):
+    """Equation 12: both halves of the pair sum, and the pull to the codes."""
+    result = np.zeros_like(H)
+    for i in range(H.shape[1]):
+        for j in range(H.shape[1]):
+            a = sigmoid(0.5 * float(H[:, i] @ H[:, j]))
+            result[:, i] -= 0.5 * (s[i, j] - a) * H[:, j]
+            result[:, i] -= 0.5 * (s[j, i] - a) * H[:, j]
+        result[:, i] -= 2 * eta * (B[:, i] - H[:, i])
+    return result
+
+
+def finite_differences(function, at, step=1e-5):
+    """Central differences of a scalar function of an array."""
+    result = np.zeros_like(at)
+    for index in np.ndindex(at.shape):
+        above, below = at.copy(), at.copy()
+        above[index] += step
+        below[index] -= step
+        result[index] = (function(above) - function(below)) / (2 * step)
+    return result
+
+
+def solve_classifier(B, Y, ratio):
+    """Equation 15 with its slip put right: W = (B B' + ratio I)^-1 B Y'."""
+    return np.linalg.inv(B @ B.T + ratio * np.eye(len(B))) @ B @ Y.T
+
+
+def descend(B, W, P, sweeps):
+    """Equation 18 row by row: x = sgn(p - B_1' W_1 w), until a sweep changes nothing."""
+    B = B.copy()
+    for _ in range(sweeps):
+        before = B.copy()
+        for k in range(len(B)):
+            others = [row for row in range(len(B)) if row != k]
+            W_1, B_1, w, p = W[others], B[others], W[k], P[k]
+            argument = p - B_1.T @ (W_1 @ w)
+            for i, value in enumerate(argument):
+                if value != 0:
+                    B[k, i] = 1.0 if value > 0 else -1.0
+        if np.array_equal(before, B):
+            break
+    return B
+
+
+def discrete_objective(B, W, P):
+    """||W'B||_F^2 - 2 tr(B'P)."""
+    return float(((W.T @ B) ** 2).sum() - 2 * np.trace(B.T @ P))
+
+
+def largest_rise(values):
+    """Largest rise in a sequence of objective values; zero or less if it never increases."""
+    return max(after - before for before, after in pairwise(values))

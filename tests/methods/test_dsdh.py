@@ -1,0 +1,303 @@
+"""DSDH's mathematics: gradient, classifier, codes and options, against plain loops."""
+
+import dsdh_reference as reference
+import numpy as np
+import pytest
+import torch
+
+import bitprint as bp
+from bitprint.methods.dsdh import DSDH, codes_per_label
+from bitprint.supervision import class_matrix, similarity
+from bitprint.training.losses import pair_loss, quantisation_loss
+from bitprint.training.state import State
+
+SINGLE = np.array([0, 0, 1, 1, 1, 2, 0, 2, 1])
+SEVERAL = np.array(
+    [[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 0], [0, 0, 0], [0, 0, 1]]
+)
+
+
+@pytest.fixture
+def float64():
+    """Numbers made by the code under test are float64, to compare with NumPy to the last digits."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def make_state(labels, batch_size=4):
+    classes = class_matrix(np.asarray(labels))
+    shown = labels if labels.ndim == 1 else classes
+    return State(torch.from_numpy(shown), torch.from_numpy(classes).double(), batch_size)
+
+
+def random_set(labels, bits=5, seed=0, scale=1.0):
+    """H and B in the paper's columns."""
+    rng = np.random.default_rng(seed)
+    shape = (bits, len(labels))
+    return scale * rng.standard_normal(shape), rng.choice([-1.0, 1.0], shape)
+
+
+def labelled(count, classes=4, bits=8, seed=0, scale=0.5):
+    """State of a larger set with outputs of about `scale` and random codes, ready for a step."""
+    labels = np.random.default_rng(seed).integers(classes, size=count)
+    state = make_state(labels)
+    H, B = random_set(labels, bits, seed, scale)
+    state.tensors |= {"U": torch.from_numpy(H.T.copy()), "B": torch.from_numpy(B.T.copy())}
+    return state, H, B, class_matrix(labels).T.astype(float)
+
+
+# ---- the network's gradient
+
+
+@pytest.mark.parametrize("labels", [SINGLE, SEVERAL], ids=["one label", "several labels"])
+def test_equation_12_is_the_gradient_of_equation_11(labels):
+    H, B = random_set(labels)
+    Y, s = class_matrix(labels).T.astype(float), reference.share_a_label(labels)
+    W = np.random.default_rng(1).standard_normal((len(H), len(Y)))
+
+    def objective(H):
+        return reference.objective(H, W, B, Y, s, mu=0.8, nu=0.1, eta=1.7)
+
+    expected = reference.finite_differences(objective, H)
+    np.testing.assert_allclose(reference.gradient(H, B, s, 1.7), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("labels", [SINGLE, SEVERAL], ids=["one label", "several labels"])
+@pytest.mark.parametrize("eta", [0.0, 0.3, 55.0])
+def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, float64):
+    """The batch is the whole set, so eq. 12 must come out: both orders of a pair, and i = j."""
+    H, B = random_set(labels)
+    count = len(labels)
+    state = make_state(labels, batch_size=count)
+    hasher = DSDH(len(H), eta=eta)
+    hasher.prepare(state)
+    state.tensors["B"] = torch.from_numpy(B.T)
+    outputs = torch.from_numpy(H.T.copy()).requires_grad_()
+    parts = hasher.loss(outputs, torch.arange(count), state)
+    torch.stack(list(parts.values())).sum().backward()
+    found = count * count * outputs.grad.numpy().T
+    expected = reference.gradient(H, B, reference.share_a_label(labels), eta)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_gradient_of_a_part_of_the_set_sees_all_of_it(float64):
+    """Rows outside of the batch are the last outputs; the divisor is the nominal batch size."""
+    H, B = random_set(SINGLE)
+    state = make_state(SINGLE, batch_size=4)
+    hasher = DSDH(len(H), eta=2.0)
+    hasher.prepare(state)
+    state.tensors |= {"B": torch.from_numpy(B.T), "U": torch.from_numpy(H.T.copy())}
+    rows = [7, 2]
+    state.tensors["U"][rows] = 99.0  # stale: to be replaced by the batch's own outputs
+    outputs = torch.from_numpy(H.T[rows]).requires_grad_()
+    parts = hasher.loss(outputs, torch.tensor(rows), state)
+    torch.stack(list(parts.values())).sum().backward()
+    expected = reference.gradient(H, B, reference.share_a_label(SINGLE), 2.0)[:, rows]
+    found = 4 * len(SINGLE) * outputs.grad.numpy().T
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(state.tensors["U"].numpy(), H.T)
+
+
+@pytest.mark.parametrize("labels", [SINGLE, SEVERAL], ids=["one label", "several labels"])
+def test_pair_and_quantisation_losses_by_loops(labels):
+    H, B = random_set(labels, seed=2)
+    outputs, codes = torch.from_numpy(H.T), torch.from_numpy(B.T)
+    s = reference.share_a_label(labels)
+    np.testing.assert_array_equal(similarity(labels, labels), s)
+    # Both orders of each pair have a term of their own in the objective.
+    found = pair_loss(
+        outputs, outputs, similarity(torch.from_numpy(labels), torch.from_numpy(labels))
+    )
+    assert found.item() == pytest.approx(2 * reference.pair_term(H, s), rel=1e-12)
+    distance = sum((B[k, i] - H[k, i]) ** 2 for k, i in np.ndindex(B.shape))
+    assert quantisation_loss(outputs, codes).item() == pytest.approx(distance, rel=1e-12)
+
+
+def test_pair_loss_does_not_depend_on_the_order_and_prefers_true_codes():
+    labels = torch.from_numpy(SINGLE)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    outputs = torch.randn(len(labels), 6, generator=torch.Generator().manual_seed(1)).double()
+    loss = pair_loss(outputs, outputs, similarity(labels, labels))
+    shuffled = labels[order], outputs[order]
+    again = pair_loss(shuffled[1], shuffled[1], similarity(shuffled[0], shuffled[0]))
+    torch.testing.assert_close(again, loss)
+    perfect = torch.tensor([[1.0, 1, 1, 1, 1, 1], [-1, -1, -1, 1, 1, 1], [1, 1, -1, -1, -1, -1]])
+    perfect = perfect.double()[labels]
+    assert pair_loss(perfect, perfect, similarity(labels, labels)) < pair_loss(
+        outputs.sign(), outputs.sign(), similarity(labels, labels)
+    )
+
+
+def test_large_outputs_do_not_overflow():
+    outputs = torch.tensor([[400.0], [-400.0]])
+    loss = pair_loss(outputs, outputs, torch.tensor([[True, False], [False, True]]))
+    assert loss.item() == 0.0
+
+
+# ---- classifier and codes after an epoch, mode "paper"
+
+RATIOS = [0.01, 0.05, 0.3, 1.0, 10.0, 55.0]
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("mu", [1.0, 12.5])
+def test_the_step_equals_equations_15_to_18(ratio, mu):
+    state, H, B, Y = labelled(60)
+    hasher = DSDH(8, mu=mu, nu=0.1 * mu, eta=ratio * mu)
+    figures = hasher.after_epoch(state)
+    W = reference.solve_classifier(B, Y, 0.1)
+    expected = reference.descend(B, W, W @ Y + ratio * H, sweeps=10)
+    np.testing.assert_array_equal(state.tensors["B"].numpy().T, expected)
+    np.testing.assert_array_equal(state.tensors["U"].numpy().T, H)
+    # What is reported: the classification term over N^2, and bits set against the network.
+    term = mu * ((Y - W.T @ expected) ** 2).sum() + 0.1 * mu * (W**2).sum()
+    assert figures["classification"] == pytest.approx(term / 60**2, rel=1e-9)
+    assert figures["changed_bits"] == pytest.approx(np.mean(expected != np.where(H >= 0, 1, -1)))
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_the_whole_objective_never_increases_over_the_steps(ratio):
+    state, H, B, Y = labelled(50, seed=3)
+    s = reference.share_a_label(state.labels.numpy())
+    mu, nu, eta = 2.0, 0.2, 2.0 * ratio
+    hasher = DSDH(8, mu=mu, nu=nu, eta=eta)
+    W = np.zeros((8, 4))
+    values = [reference.objective(H, W, B, Y, s, mu, nu, eta)]
+    for _ in range(4):
+        W = reference.solve_classifier(B, Y, nu / mu)
+        values.append(reference.objective(H, W, B, Y, s, mu, nu, eta))
+        hasher.after_epoch(state)
+        B = state.tensors["B"].numpy().T
+        assert set(np.unique(B)) == {-1.0, 1.0}
+        values.append(reference.objective(H, W, B, Y, s, mu, nu, eta))
+    assert reference.largest_rise(values) < 1e-9
+    assert values[-1] < values[0] - 1
+
+
+def test_the_label_term_moves_codes_when_eta_is_small_and_not_at_the_papers_weights():
+    changed = {}
+    for ratio in (0.01, 0.1, 55.0):
+        state, H, _, _ = labelled(200, classes=5, bits=12, scale=1.0)
+        H = np.sign(H) * (0.8 + 0.4 * np.abs(np.sin(H)))  # |h| between 0.8 and 1.2
+        state.tensors["U"] = torch.from_numpy(H.T.copy())
+        changed[ratio] = DSDH(12, mu=1.0, nu=0.1, eta=ratio).after_epoch(state)["changed_bits"]
+    assert changed[0.01] > 0.2
+    assert changed[0.1] < changed[0.01]
+    assert changed[55.0] == 0
+
+
+def test_codes_come_closer_to_one_per_class_when_labels_rule():
+    state, *_ = labelled(200, classes=5, bits=8)
+    before = codes_per_label(state.tensors["B"], state.labels)
+    hasher = DSDH(8, mu=1.0, nu=0.1, eta=1e-6)
+    for _ in range(10):
+        after = hasher.after_epoch(state)["codes_per_label"]
+    assert before > 20
+    assert after < 4
+
+
+def test_codes_start_as_random_signs_of_the_seed():
+    codes = []
+    for seed in (0, 0, 1):
+        state = make_state(np.arange(400) % 3)
+        DSDH(16, seed=seed).prepare(state)
+        codes.append(state.tensors["B"])
+        assert set(codes[-1].unique().tolist()) == {-1.0, 1.0}
+        # 6,400 fair coins: four standard deviations are 0.05.
+        assert abs(codes[-1].mean().item()) < 0.05
+    assert torch.equal(codes[0], codes[1])
+    assert not torch.equal(codes[0], codes[2])
+
+
+# ---- weights, figures, options
+
+
+def test_weights_of_the_modes():
+    assert DSDH(8).weights(5000) == (1.0, 0.1, 55.0)
+    assert DSDH(8, mode="authors").weights(70) == (1.0, 0.1, 55.0)
+    assert DSDH(8, mode="balanced").weights(5000) == (500.0, 50.0, 500.0)
+    assert DSDH(8, mode="balanced", eta=3.0).weights(100) == (10.0, 1.0, 3.0)
+    assert DSDH(8, mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
+
+
+@pytest.mark.parametrize(("mode", "factor"), [("balanced", 1.0), ("paper", 0.5)])
+def test_balanced_weights_keep_their_strength_when_the_set_doubles(mode, factor, float64):
+    H, B = random_set(SINGLE)
+    parts = []
+    for copies in (1, 2):
+        state = make_state(np.tile(SINGLE, copies))
+        hasher = DSDH(len(H), mode=mode)
+        hasher.prepare(state)
+        state.tensors["B"] = torch.from_numpy(np.tile(B, copies).T.copy())
+        state.tensors["U"] = torch.from_numpy(np.tile(H, copies).T.copy())
+        parts.append(hasher.loss(torch.from_numpy(H.T[:4]), torch.arange(4), state))
+    torch.testing.assert_close(parts[1]["pair"], parts[0]["pair"])
+    torch.testing.assert_close(parts[1]["quantisation"], factor * parts[0]["quantisation"])
+
+
+def test_codes_per_label_by_hand():
+    a, b, c = [1.0, 1.0, -1.0], [1.0, -1.0, 1.0], [-1.0, -1.0, -1.0]
+    codes = torch.tensor([a, a, b, a, c, b])
+    assert codes_per_label(codes, torch.tensor([0, 0, 0, 5, 5, 5])) == 2.5  # {a, b} and {a, c, b}
+    # As sets of labels: {0} has a; {0, 1} has a and b; {1} has a and c; none has b.
+    several = torch.tensor([[1, 0], [1, 1], [1, 1], [0, 1], [0, 1], [0, 0]])
+    assert codes_per_label(codes, several) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "matlab"}, "mode must be"),
+        ({"mu": 0.0}, "mu and nu must be above 0"),
+        ({"mu": -1.0}, "mu and nu must be above 0"),
+        ({"mu": float("nan")}, "mu and nu must be above 0"),
+        ({"nu": 0.0}, "mu and nu must be above 0"),
+        ({"eta": -1.0}, "eta at least 0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    hasher = bp.create("dsdh", bits=4, epochs=1, **options)
+    with pytest.raises(ValueError, match=message):
+        hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1])
+
+
+# ---- whole runs
+
+
+@pytest.mark.parametrize("mode", ["paper", "authors", "balanced"])
+def test_runs_repeat_by_seed(mode):
+    features = np.random.default_rng(0).standard_normal((40, 6))
+    labels = np.arange(40) % 4
+    options = {"mode": mode, "epochs": 2, "batch_size": 16, "lr": 1e-2}
+    outputs = [
+        bp.create("dsdh", bits=24, seed=seed, **options).fit(features, labels).project(features)
+        for seed in (3, 3, 4)
+    ]
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    assert np.mean((outputs[0] >= 0) != (outputs[2] >= 0)) > 0.1
+
+
+@pytest.mark.parametrize("mode", ["paper", "authors", "balanced"])
+def test_learns_from_several_labels_per_image(mode):
+    """Every item carries two of four labels; similar items share one."""
+    rng = np.random.default_rng(0)
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 0)]
+    labels = np.zeros((80, 4), int)
+    for row in range(80):
+        labels[row, list(pairs[row % 4])] = 1
+    features = labels @ rng.standard_normal((4, 10)) + 0.1 * rng.standard_normal((80, 10))
+    hasher = bp.create(
+        "dsdh",
+        bits=16,
+        mode=mode,
+        epochs=30,
+        batch_size=16,
+        optimizer="adamw",
+        lr=1e-2,
+        schedule="constant",
+    )
+    codes = hasher.fit(features, labels).encode(features)
+    chance = np.mean(reference.share_a_label(labels))
+    assert chance < 0.8
+    assert bp.evaluate(codes, labels, codes, labels).map > 0.95

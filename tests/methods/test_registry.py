@@ -1,0 +1,303 @@
+"""The contract that every method of the registry keeps."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import bitprint as bp
+from bitprint.methods import DeepHasher, method
+
+FEATURES = np.random.default_rng(0).standard_normal((24, 5)).astype(np.float32)
+LABELS = np.arange(24) % 3
+
+every_method = pytest.mark.parametrize("name", bp.list_methods())
+deep_methods = pytest.mark.parametrize(
+    "name", [name for name in bp.list_methods() if issubclass(method(name), DeepHasher)]
+)
+
+
+def create(name, bits=7, **options):
+    if issubclass(method(name), DeepHasher):
+        options = {"epochs": 1, "batch_size": 8} | options
+    return bp.create(name, bits=bits, **options)
+
+
+# ---- fit, encode, parameters
+
+
+@every_method
+@pytest.mark.parametrize("bits", [1, 7, 12, 64])
+def test_codes_have_the_asked_length(name, bits):
+    hasher = create(name, bits)
+    assert hasher.fit(FEATURES, LABELS) is hasher
+    outputs, codes = hasher.project(FEATURES[:9]), hasher.encode(FEATURES[:9])
+    assert outputs.shape == (9, bits)
+    assert outputs.dtype == np.float32
+    assert (len(codes), codes.bits) == (9, bits)
+    np.testing.assert_array_equal(codes.signs(), np.where(outputs >= 0, 1, -1))
+
+
+@every_method
+def test_encoding_is_the_same_alone_and_in_company(name):
+    hasher = create(name, 32).fit(FEATURES, LABELS)
+    together = hasher.project(FEATURES)
+    alone = np.concatenate([hasher.project(FEATURES[i : i + 1]) for i in range(len(FEATURES))])
+    np.testing.assert_allclose(alone, together, rtol=1e-4, atol=1e-5)
+    assert len(hasher.encode(FEATURES[:0])) == 0
+
+
+@every_method
+def test_lists_and_other_number_types_are_features_too(name):
+    whole = np.rint(4 * FEATURES)
+    hasher = create(name).fit(whole, LABELS)
+    assert hasher.encode(whole.astype(np.int8).tolist()) == hasher.encode(whole)
+
+
+@every_method
+def test_parameters_can_be_read_and_cloned(name):
+    hasher = create(name, 12, seed=5)
+    parameters = hasher.get_params()
+    assert parameters["bits"] == 12
+    assert parameters["seed"] == 5
+    twin = clone(hasher.fit(FEATURES, LABELS))
+    assert twin.get_params() == parameters
+    with pytest.raises(NotFittedError):
+        twin.encode(FEATURES)
+    assert twin.fit(FEATURES, LABELS).encode(FEATURES) == hasher.encode(FEATURES)
+
+
+@every_method
+def test_training_data_are_left_alone(name):
+    features, labels = FEATURES.copy(), LABELS.copy()
+    create(name).fit(features, labels).encode(features)
+    np.testing.assert_array_equal(features, FEATURES)
+    np.testing.assert_array_equal(labels, LABELS)
+
+
+@every_method
+def test_says_what_it_is(name):
+    cls = method(name)
+    assert cls.name == name
+    assert cls.reference
+    assert cls.supervision in ("none", "labels")
+    assert cls.__doc__
+
+
+# ---- saving
+
+
+@every_method
+def test_a_saved_model_gives_the_same_codes(name, tmp_path):
+    hasher = create(name, 12, seed=3).fit(FEATURES, LABELS)
+    hasher.save(tmp_path / "model", data="noise")
+    loaded = bp.load(tmp_path / "model")
+    assert type(loaded) is type(hasher)
+    np.testing.assert_array_equal(loaded.encode(FEATURES).packed, hasher.encode(FEATURES).packed)
+    np.testing.assert_array_equal(loaded.project(FEATURES), hasher.project(FEATURES))
+    loaded.save(tmp_path / "again")
+    first, second = (
+        (tmp_path / folder / "model.safetensors").read_bytes() for folder in ("model", "again")
+    )
+    assert first == second
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert document["method"] == name
+    assert document["about"] == {"data": "noise"}
+
+
+@deep_methods
+def test_a_saved_network_for_images_gives_the_same_codes(name, tmp_path):
+    pixels = np.random.default_rng(1).integers(0, 256, (24, 8, 8, 3), np.uint8)
+    names = ["ant", "bee", "cat"]
+    images = bp.ImageSet(pixels, labels=LABELS, label_names=names)
+    hasher = create(name, 12, backbone="small").fit(images)
+    hasher.save(tmp_path)
+    loaded = bp.load(tmp_path)
+    np.testing.assert_array_equal(loaded.project(images), hasher.project(pixels))
+    assert loaded.label_names_ == names
+
+
+@every_method
+def test_saving_before_fitting_is_refused(name, tmp_path):
+    with pytest.raises(NotFittedError, match="not fitted"):
+        create(name).save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+# ---- one clear error each
+
+
+def one_sentence(error):
+    message = str(error.value)
+    return message and "\n" not in message
+
+
+def test_unknown_method():
+    with pytest.raises(ValueError, match=r"unknown method 'dsdg'.*lsh.*dsdh"):
+        bp.create("dsdg", bits=12)
+
+
+@every_method
+def test_unknown_option(name):
+    with pytest.raises(ValueError, match=f"^{name}: .*'colour'.*its options are .*seed") as error:
+        bp.create(name, bits=12, colour="red")
+    assert one_sentence(error)
+
+
+@every_method
+@pytest.mark.parametrize("bits", [0, -3, 2.5, True, "12"])
+def test_bits_that_are_no_length(name, bits):
+    with pytest.raises(ValueError, match="bits must be a whole number of at least 1") as error:
+        create(name, bits).fit(FEATURES, LABELS)
+    assert one_sentence(error)
+
+
+@every_method
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_features_that_are_not_finite(name, bad):
+    features = FEATURES.copy()
+    features[11, 2] = bad
+    with pytest.raises(ValueError, match=r"NaN or infinity.*row 11"):
+        create(name).fit(features, LABELS)
+    hasher = create(name).fit(FEATURES, LABELS)
+    with pytest.raises(ValueError, match=r"NaN or infinity.*row 11"):
+        hasher.encode(features)
+
+
+@every_method
+def test_features_of_another_width(name):
+    hasher = create(name).fit(FEATURES, LABELS)
+    with pytest.raises(ValueError, match=r"5.*got.*4") as error:
+        hasher.encode(FEATURES[:, :4])
+    assert one_sentence(error)
+    with pytest.raises(ValueError, match="shape"):
+        hasher.encode(FEATURES[0])
+
+
+@every_method
+def test_no_training_items(name):
+    with pytest.raises(ValueError, match="there are no training"):
+        create(name).fit(FEATURES[:0], LABELS[:0])
+
+
+@every_method
+def test_encoding_before_fitting(name):
+    with pytest.raises(NotFittedError, match="not fitted"):
+        create(name).encode(FEATURES)
+
+
+@deep_methods
+def test_labels_that_teach_nothing(name):
+    hasher = create(name)
+    with pytest.raises(ValueError, match="same labels"):
+        hasher.fit(FEATURES, np.full(24, 2))
+    with pytest.raises(ValueError, match="24 images but 23 labels"):
+        hasher.fit(FEATURES, LABELS[:-1])
+    with pytest.raises(ValueError, match="learns from labels"):
+        hasher.fit(FEATURES)
+    with pytest.raises(ValueError, match="not negative"):
+        hasher.fit(FEATURES, LABELS - 1)
+    with pytest.raises(ValueError, match="zeros and ones"):
+        hasher.fit(FEATURES, 2 * np.eye(3, dtype=int)[LABELS])
+
+
+@deep_methods
+def test_images_for_a_model_of_features_and_the_other_way_round(name):
+    images = np.zeros((4, 8, 8, 3), np.uint8)
+    with pytest.raises(ValueError, match="trained on items of shape"):
+        create(name).fit(FEATURES, LABELS).encode(images)
+    with pytest.raises(ValueError, match="backbone mlp takes feature vectors"):
+        create(name, backbone="mlp").fit(images, [0, 0, 1, 1])
+
+
+@deep_methods
+def test_training_that_makes_no_sense(name):
+    for options in ({"epochs": 0}, {"lr": -1.0}, {"optimizer": "newton"}, {"batch_size": 2.5}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            bp.create(name, bits=4, **options)
+
+
+# ---- model folders that are not what they should be
+
+
+@pytest.fixture(params=["lsh", "dsdh"])
+def folder(request, tmp_path):
+    create(request.param, 12).fit(FEATURES, LABELS).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def change(folder, **changes):
+    document = json.loads((folder / "model.json").read_text())
+    for key, value in changes.items():
+        document[key] = value
+    (folder / "model.json").write_text(json.dumps(document))
+
+
+def flip_last_byte(folder):
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+
+
+def truncate(folder):
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+
+
+def truncate_and_vouch(folder):
+    """Truncated before the checksum was taken: the file itself must be read with care."""
+    truncate(folder)
+    weights = (folder / "model.safetensors").read_bytes()
+    change(folder, sha256=hashlib.sha256(weights).hexdigest())
+
+
+DAMAGE = {
+    "wrong checksum": (flip_last_byte, ValueError, "checksum does not match"),
+    "other checksum": (lambda f: change(f, sha256="0" * 64), ValueError, "checksum"),
+    "newer version": (lambda f: change(f, version=2), ValueError, "version 2.*upgrade"),
+    "no weights": (
+        lambda f: (f / "model.safetensors").unlink(),
+        FileNotFoundError,
+        "model.safetensors is missing",
+    ),
+    "no description": (
+        lambda f: (f / "model.json").unlink(),
+        FileNotFoundError,
+        "model.json is missing",
+    ),
+    "not JSON": (lambda f: (f / "model.json").write_text("{"), ValueError, "not valid JSON"),
+    "not text": (lambda f: (f / "model.json").write_bytes(b"\xff\xfe\x00"), ValueError, "JSON"),
+    "foreign JSON": (
+        lambda f: (f / "model.json").write_text('{"name": "left-pad"}'),
+        ValueError,
+        "not a description of a Bitprint model",
+    ),
+    "a list": (lambda f: (f / "model.json").write_text("[]"), ValueError, "not a description"),
+    "truncated": (truncate, ValueError, "checksum"),
+    "truncated at birth": (truncate_and_vouch, ValueError, "not readable"),
+    "unknown method": (lambda f: change(f, method="md5"), ValueError, "unknown method 'md5'"),
+    "unknown option": (
+        lambda f: change(f, options={"bits": 12, "colour": "red"}),
+        ValueError,
+        "model.json does not describe",
+    ),
+    "no method": (lambda f: change(f, method=None), ValueError, "unknown method None"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_model_folders_are_refused(kind, folder):
+    damage, error, message = DAMAGE[kind]
+    damage(folder)
+    with pytest.raises(error, match=message) as raised:
+        bp.load(folder)
+    assert str(folder) in str(raised.value) or kind in ("unknown method", "no method")
+    assert one_sentence(raised)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        bp.load(tmp_path / "nowhere")

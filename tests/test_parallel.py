@@ -1,0 +1,44 @@
+import threading
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitprint.parallel import on_every_core
+
+
+@given(st.integers(0, 300), st.integers(1, 50))
+def test_slices_cover_the_range_once_and_in_order(count, most):
+    slices = on_every_core(lambda rows: rows, count, most)
+    assert [row for rows in slices for row in range(count)[rows]] == list(range(count))
+    assert all(0 < rows.stop - rows.start <= most for rows in slices)
+
+
+def test_no_core_stays_idle(monkeypatch):
+    """Four threads meet at a barrier that only four at once can pass."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    barrier = threading.Barrier(4, timeout=10)
+
+    def work(rows):
+        barrier.wait()
+        return threading.get_ident()
+
+    assert len(set(on_every_core(work, count=40, most=1000))) == 4
+
+
+def test_one_slice_needs_no_thread(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert on_every_core(lambda rows: threading.get_ident(), 7, 10) == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_in_the_work_reaches_the_caller(monkeypatch, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+
+    def work(rows):
+        if rows.start >= 5:
+            raise ArithmeticError(f"rows from {rows.start}")
+
+    with pytest.raises(ArithmeticError, match="rows from 5"):
+        on_every_core(work, count=20, most=5)

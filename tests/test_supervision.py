@@ -1,0 +1,264 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import chi2
+
+from bitprint import supervision
+from bitprint.supervision import (
+    check_labels,
+    check_several_classes,
+    class_count,
+    class_matrix,
+    sample_pairs,
+    sample_triplets,
+    shared_labels,
+    similarity,
+)
+
+label_vectors = st.integers(0, 25).flatmap(
+    lambda n: arrays(np.int64, n, elements=st.integers(0, 5))
+)
+label_matrices = st.tuples(st.integers(0, 25), st.integers(1, 5)).flatmap(
+    lambda shape: arrays(np.uint8, shape, elements=st.integers(0, 1))
+)
+some_labels = st.one_of(label_vectors, label_matrices).filter(len)
+
+
+def shared_by_hand(first, second):
+    """How many labels two images share, label by label."""
+    if np.ndim(first) == 0:
+        return int(first == second)
+    return sum(1 for a, b in zip(first, second, strict=True) if a == 1 and b == 1)
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0, 3, 1], np.array([0, 3, 1], np.uint8), np.array([0.0, 3.0, 1.0]), (0, 3, 1)],
+)
+def test_class_numbers_become_int64(labels):
+    checked = check_labels(labels, 3)
+    assert checked.dtype == np.int64
+    assert checked.tolist() == [0, 3, 1]
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64, np.float32])
+def test_label_matrices_become_uint8(kind):
+    checked = check_labels(np.array([[0, 1], [1, 1], [0, 0]], kind))
+    assert checked.dtype == np.uint8
+    assert checked.tolist() == [[0, 1], [1, 1], [0, 0]]
+
+
+def test_booleans_are_two_classes():
+    assert check_labels([True, False]).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (3, r"labels are \(N,\) class numbers or an \(N, c\) matrix of 0 and 1, got \(\)"),
+        (np.zeros((2, 2, 2)), r"got \(2, 2, 2\)"),
+        (np.zeros((2, 0)), r"got \(2, 0\)"),
+        ([0.0, np.nan], "labels contain NaN or infinity"),
+        ([[0.0, np.inf]], "labels contain NaN or infinity"),
+        (["cat", "dog"], "labels must be numbers, got <U3; map names to numbers first"),
+        (np.array([None, 1]), "labels must be numbers, got object"),
+        ([[0, 2]], "a label matrix holds zeros and ones only"),
+        ([[0, -1]], "a label matrix holds zeros and ones only"),
+        ([[0.5, 1]], "a label matrix holds zeros and ones only"),
+        ([0, -1], "class numbers are whole and not negative"),
+        ([0, 0.5], "class numbers are whole and not negative"),
+    ],
+)
+def test_other_labels_are_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        check_labels(labels)
+
+
+@pytest.mark.parametrize("labels", [np.array([2**64 - 1], np.uint64), np.array([1e300])])
+def test_class_numbers_that_no_int64_holds_are_refused(labels):
+    with pytest.raises(ValueError, match="class numbers"):
+        check_labels(labels)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [[0, 1], [1, 0], [1, 1]]])
+def test_there_is_one_label_per_image(labels):
+    assert len(check_labels(labels, 3)) == 3
+    with pytest.raises(ValueError, match="4 images but 3 labels"):
+        check_labels(labels, 4)
+
+
+def test_class_count():
+    assert class_count(np.array([0, 4, 1])) == 5
+    assert class_count(np.zeros((3, 7), np.uint8)) == 7
+    assert class_count(np.array([], np.int64)) == 0
+
+
+@given(label_vectors)
+def test_class_matrix_has_a_one_where_the_class_is(labels):
+    matrix = class_matrix(labels, classes=6)
+    assert matrix.dtype == np.float32
+    expected = [[float(label == column) for column in range(6)] for label in labels]
+    assert matrix.shape == (len(labels), 6)
+    assert matrix.tolist() == expected
+    if len(labels):
+        assert class_matrix(labels).shape[1] == max(labels) + 1
+
+
+@given(label_matrices)
+def test_class_matrix_of_a_matrix_is_itself(labels):
+    matrix = class_matrix(labels)
+    assert matrix.dtype == np.float32
+    assert np.array_equal(matrix, labels)
+
+
+def test_one_kind_of_label_teaches_nothing():
+    for same in ([3, 3, 3], [[0, 1], [0, 1]], [3]):
+        with pytest.raises(ValueError, match="all training images have the same labels"):
+            check_several_classes(np.array(same))
+    with pytest.raises(ValueError, match="there are no training images"):
+        check_several_classes(np.empty(0, np.int64))
+    for several in ([3, 3, 1], [[0, 1], [1, 1]]):
+        check_several_classes(np.array(several))
+
+
+# Similarity
+
+
+@given(some_labels, st.data())
+def test_similarity_and_shared_labels_match_plain_loops(labels, data):
+    cut = data.draw(st.integers(0, len(labels)))
+    some, others = labels[:cut], labels[::-1]
+    counts = [[shared_by_hand(a, b) for b in others] for a in some]
+    for left, right in ((some, others), (torch.tensor(some), torch.tensor(others.copy()))):
+        similar, shared = similarity(left, right), shared_labels(left, right)
+        assert tuple(similar.shape) == tuple(shared.shape) == (cut, len(labels))
+        assert similar.dtype in (np.bool_, torch.bool)
+        assert shared.tolist() == counts
+        assert similar.tolist() == [[count > 0 for count in row] for row in counts]
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 512, 1000])
+def test_many_shared_labels_do_not_wrap(count):
+    """A byte wraps at 256: then 256 shared labels would read as none."""
+    labels = np.ones((2, count), np.uint8)
+    for each in (labels, torch.from_numpy(labels)):
+        assert shared_labels(each, each).tolist() == [[count, count], [count, count]]
+        assert similarity(each, each).tolist() == [[True, True], [True, True]]
+
+
+# Pairs and triplets
+
+
+def partners_by_hand(labels, similar):
+    return [
+        [j for j, b in enumerate(labels) if j != i and (shared_by_hand(a, b) > 0) == similar]
+        for i, a in enumerate(labels)
+    ]
+
+
+@given(some_labels, st.integers(1, 4), st.integers(1, 9), st.integers(0, 99))
+@settings(max_examples=200)
+def test_pairs_are_what_they_say(labels, per_image, block, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervision, "_BLOCK", block)
+        rows, partners, similar = sample_pairs(labels, per_image, np.random.default_rng(seed))
+    assert rows.dtype == partners.dtype == np.int64
+    assert similar.dtype == bool
+    for kind in (True, False):
+        allowed = partners_by_hand(labels, kind)
+        for i, choices in enumerate(allowed):
+            drawn = partners[(rows == i) & (similar == kind)]
+            assert len(drawn) == (per_image if choices else 0)
+            assert set(drawn.tolist()) <= set(choices)
+
+
+@given(some_labels, st.integers(1, 4), st.integers(1, 9), st.integers(0, 99))
+@settings(max_examples=200)
+def test_triplets_are_what_they_say(labels, per_image, block, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervision, "_BLOCK", block)
+        queries, positives, negatives = sample_triplets(
+            labels, per_image, np.random.default_rng(seed)
+        )
+    assert queries.dtype == positives.dtype == negatives.dtype == np.int64
+    assert len(queries) == len(positives) == len(negatives)
+    like, unlike = partners_by_hand(labels, True), partners_by_hand(labels, False)
+    for i in range(len(labels)):
+        own = queries == i
+        assert own.sum() == (per_image if like[i] and unlike[i] else 0)
+        assert set(positives[own].tolist()) <= set(like[i])
+        assert set(negatives[own].tolist()) <= set(unlike[i])
+
+
+def test_an_empty_set_has_no_pairs_and_no_triplets():
+    for labels in (np.empty(0, np.int64), np.empty((0, 3), np.uint8)):
+        rng = np.random.default_rng(0)
+        assert [len(part) for part in sample_pairs(labels, 2, rng)] == [0, 0, 0]
+        assert [len(part) for part in sample_triplets(labels, 2, rng)] == [0, 0, 0]
+
+
+def test_images_without_labels_are_only_ever_dissimilar():
+    labels = np.array([[0, 0], [0, 0], [1, 0], [1, 0]], np.uint8)
+    rows, partners, similar = sample_pairs(labels, 100, np.random.default_rng(0))
+    assert set(rows[similar].tolist()) == {2, 3}
+    assert set(partners[~similar & (rows == 0)].tolist()) == {1, 2, 3}
+
+
+def test_sets_larger_than_a_block():
+    """2,500 images cross two block borders; the last block is not full."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, 2_500)
+    labels[[0, 1_024, 2_499]] = [10, 11, 12]  # alone in their class
+    rows, partners, similar = sample_pairs(labels, 3, rng)
+    assert np.array_equal(labels[rows] == labels[partners], similar)
+    assert not np.any(rows == partners)
+    assert np.all(np.bincount(rows[~similar], minlength=2_500) == 3)
+    counts = np.bincount(rows[similar], minlength=2_500)
+    assert np.flatnonzero(counts == 0).tolist() == [0, 1_024, 2_499]
+    assert np.all(np.delete(counts, [0, 1_024, 2_499]) == 3)
+    queries, positives, negatives = sample_triplets(labels, 3, rng)
+    assert np.array_equal(labels[queries], labels[positives])
+    assert not np.any(labels[queries] == labels[negatives])
+    assert not np.any(queries == positives)
+    assert np.array_equal(np.bincount(queries, minlength=2_500), counts)
+
+
+def chi_square(drawn, choices):
+    """Pearson's statistic of `drawn` against the uniform distribution over `choices`."""
+    counts = np.array([np.sum(drawn == choice) for choice in choices])
+    expected = len(drawn) / len(choices)
+    return float(np.sum((counts - expected) ** 2) / expected)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "triplets"])
+def test_partners_are_drawn_uniformly(kind):
+    """A fair sampler exceeds this bound once in a million times."""
+    labels = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1], [1, 0, 0], [0, 0, 1], [0, 1, 0]])
+    rng = np.random.default_rng(0)
+    if kind == "pairs":
+        rows, partners, similar = sample_pairs(labels, 7_000, rng)
+        drawn = {s: (rows[similar == s], partners[similar == s]) for s in (True, False)}
+    else:
+        queries, positives, negatives = sample_triplets(labels, 7_000, rng)
+        drawn = {True: (queries, positives), False: (queries, negatives)}
+    for similar, image in itertools.product((True, False), range(len(labels))):
+        choices = partners_by_hand(labels, similar)[image]
+        rows, partners = drawn[similar]
+        statistic = chi_square(partners[rows == image], choices)
+        assert statistic <= chi2.isf(1e-6, df=max(1, len(choices) - 1))
+
+
+@pytest.mark.parametrize("sample", [sample_pairs, sample_triplets])
+def test_samples_depend_on_the_generator_alone(sample):
+    labels = np.random.default_rng(0).integers(0, 4, 60)
+    first, again, other = (sample(labels, 2, np.random.default_rng(seed)) for seed in (5, 5, 6))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[1], other[1])

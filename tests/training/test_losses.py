@@ -1,0 +1,52 @@
+import math
+
+import torch
+
+from bitprint.training.losses import pair_loss, quantisation_loss
+
+
+def example(count=7, batch=3, bits=5, scale=1.0):
+    generator = torch.Generator().manual_seed(0)
+    outputs = scale * torch.randn(count, bits, dtype=torch.float64, generator=generator)
+    similar = torch.rand(count, count, generator=generator) < 0.4
+    similar = similar | similar.t()
+    return outputs[:batch].clone().requires_grad_(), outputs, similar[:batch], similar
+
+
+def test_pair_loss_matches_plain_loops():
+    hashed, buffer, similar, _ = example()
+    expected = 0.0
+    for i in range(len(hashed)):
+        for j in range(len(buffer)):
+            theta = sum((hashed[i] * buffer[j]).tolist()) / 2
+            expected += math.log(1 + math.exp(theta)) - bool(similar[i, j]) * theta
+    torch.testing.assert_close(pair_loss(hashed, buffer, similar).item(), 2 * expected)
+
+
+def test_pair_gradient_is_that_of_the_whole_objective():
+    """With the buffer constant, the batch still gets the gradient of the sum over all pairs."""
+    hashed, buffer, similar, all_similar = example()
+    pair_loss(hashed, buffer, similar).backward()
+    free = buffer.clone().requires_grad_()
+    theta = free @ free.t() / 2
+    (torch.log1p(theta.exp()) - all_similar * theta).sum().backward()
+    torch.testing.assert_close(hashed.grad, free.grad[: len(hashed)])
+
+
+def test_pair_loss_of_large_outputs_is_finite():
+    hashed, buffer, similar, _ = example(scale=100.0)
+    loss = pair_loss(hashed, buffer, similar)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(hashed.grad).all()
+
+
+def test_quantisation_loss_matches_plain_loops():
+    hashed, _, _, _ = example()
+    signs = torch.where(hashed.detach() >= 0.2, 1.0, -1.0)
+    expected = sum(
+        (b - h) ** 2
+        for row, codes in zip(hashed.tolist(), signs.tolist(), strict=True)
+        for h, b in zip(row, codes, strict=True)
+    )
+    torch.testing.assert_close(quantisation_loss(hashed, signs).item(), expected)

@@ -1,0 +1,95 @@
+import math
+
+import numpy as np
+import pytest
+
+from bitprint.training.plan import Training
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, "3", None, True, False])
+def test_counts_are_whole_numbers_of_at_least_one(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1"):
+        Training(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["lr", "trunk_lr"])
+@pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf, -math.inf])
+def test_rates_are_finite_and_not_negative(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0"):
+        Training(**{name: value})
+    assert getattr(Training(**{name: 0}), name) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("optimizer", "sgd, adamw"),
+        ("schedule", "log, cosine, constant"),
+        ("augment", "none, flip, shift, flip\\+shift"),
+        ("precision", "auto, float32, bfloat16"),
+    ],
+)
+def test_choices_are_checked_and_listed(name, known):
+    with pytest.raises(ValueError, match=f"{name} must be one of {known}, got 'other'"):
+        Training(**{name: "other"})
+
+
+def rates(training, steps=10):
+    """The rate of every step of a run of `steps` batches an epoch, as the loop asks for them."""
+    return np.array(
+        [
+            training.rate(epoch, (epoch + step / steps) / training.epochs)
+            for epoch in range(training.epochs)
+            for step in range(steps)
+        ]
+    )
+
+
+def test_the_default_schedule_is_that_of_the_authors():
+    authors = np.logspace(-2, -6, 150)
+    ours = rates(Training(), steps=1)
+    np.testing.assert_allclose(ours, authors, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize(("lr", "epochs"), [(0.5, 2), (1e-3, 7), (2.0, 40)])
+def test_log_falls_four_decades_epoch_by_epoch(lr, epochs):
+    by_epoch = rates(Training(lr=lr, epochs=epochs)).reshape(epochs, 10)
+    assert np.all(by_epoch == by_epoch[:, :1])
+    np.testing.assert_allclose(by_epoch[:, 0], np.geomspace(lr, lr * 1e-4, epochs), rtol=1e-12)
+
+
+def test_log_of_one_epoch_stays_at_the_highest_rate():
+    assert Training(lr=0.3, epochs=1).rate(0, 0.5) == 0.3
+
+
+def test_constant_is_constant():
+    assert set(rates(Training(schedule="constant", lr=0.03, epochs=5))) == {0.03}
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(10, 100), (1, 50), (150, 40)])
+def test_cosine_warms_up_and_falls_to_zero(epochs, steps):
+    training = Training(schedule="cosine", lr=0.2, epochs=epochs)
+    run = rates(training, steps)
+    progress = np.arange(epochs * steps) / (epochs * steps)
+    warming = progress < 0.099
+    assert np.all(np.diff(run[warming]) > 0)
+    assert 0 < run[0] <= 0.2 / 50
+    fall = progress >= 0.1
+    assert np.all(np.diff(run[fall]) < 0)
+    closed_form = 0.1 * (1 + np.cos(np.pi * (progress[fall] - 0.1) / 0.9))
+    np.testing.assert_allclose(run[fall], closed_form, rtol=1e-9, atol=1e-12)
+    assert run.max() <= 0.2
+    assert run.max() == pytest.approx(0.2, rel=5e-3)
+    # The last step is 1 / (epochs * steps) before the end, where the cosine is flat.
+    assert run[-1] <= 0.05 * (np.pi / 0.9 / (epochs * steps)) ** 2 * 1.001
+
+
+def test_cosine_moves_with_every_step():
+    training = Training(schedule="cosine", epochs=4)
+    run = rates(training, steps=10)
+    assert len(set(run)) == len(run)
+
+
+def test_trunk_rate_follows_by_default():
+    assert Training().trunk_lr is None

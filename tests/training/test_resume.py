@@ -1,0 +1,225 @@
+import csv
+import multiprocessing
+import os
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import bitprint as bp
+from bitprint.data import ImageSet, load_digits
+from bitprint.training import loop
+
+EPOCHS = 30
+
+CASES = {
+    "paper": {
+        "backbone": "small",
+        "batch_size": 64,
+        "optimizer": "sgd",
+        "momentum": 0.9,
+        "lr": 0.05,
+        "augment": "flip+shift",
+    },
+    "authors": {
+        "backbone": "small",
+        "batch_size": 64,
+        "optimizer": "adamw",
+        "lr": 1e-3,
+        "schedule": "cosine",
+        "augment": "flip+shift",
+    },
+    "balanced": {
+        "backbone": "mlp",
+        "batch_size": 4,
+        "optimizer": "adamw",
+        "lr": 1e-3,
+        "trunk_lr": 1e-4,
+        "schedule": "cosine",
+    },
+}
+
+
+def images(count=256):
+    return load_digits().subset(np.arange(count))
+
+
+def features(count=256):
+    return images(count).read(slice(None))[..., 0].reshape(count, -1) / 255
+
+
+def fit_all(folder):
+    """Fit every case with its own run folder, and write the codes of the training images."""
+    torch.set_num_threads(1)
+    for mode, options in CASES.items():
+        data = features() if options["backbone"] == "mlp" else images()
+        hasher = bp.create("dsdh", bits=12, mode=mode, epochs=EPOCHS, device="cpu", **options)
+        hasher.fit(data, images().labels, run=folder / mode)
+        hasher.encode(data).save(folder / mode / "codes")
+
+
+def epochs_done(run):
+    try:
+        return len((run / "metrics.csv").read_text().splitlines()) - 1
+    except FileNotFoundError:
+        return 0
+
+
+def kill_after(epochs, run, process):
+    """Kill `process` once `run` shows so many epochs, at whatever it is doing then."""
+    deadline = time.monotonic() + 120
+    while epochs_done(run) < epochs:
+        assert process.is_alive(), f"ended by itself after {epochs_done(run)} epochs"
+        assert time.monotonic() < deadline, f"no {epochs} epochs in two minutes"
+        time.sleep(0.002)
+    time.sleep(random.uniform(0, 0.05))
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def table(run):
+    """The figures of a run, without the times."""
+    with (run / "metrics.csv").open(newline="") as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folders of all cases: trained in one go, and killed four times on the way."""
+    straight, killed = tmp_path_factory.mktemp("straight"), tmp_path_factory.mktemp("killed")
+    fresh = multiprocessing.get_context("spawn")
+    server = multiprocessing.get_context("forkserver")  # so that five starts import torch once
+    server.set_forkserver_preload(["bitprint", "torch._dynamo"])
+    undisturbed = fresh.Process(target=fit_all, args=(straight,))
+    undisturbed.start()
+    victim = None
+    try:
+        for mode, low, high in [
+            ("paper", 2, 6),
+            ("paper", 9, 14),
+            ("authors", 2, 14),
+            ("balanced", 2, 14),
+        ]:
+            victim = server.Process(target=fit_all, args=(killed,))
+            victim.start()
+            kill_after(random.randint(low, high), killed / mode, victim)
+            assert not (killed / mode / "model.json").exists()
+            assert epochs_done(killed / mode) < EPOCHS
+        victim = server.Process(target=fit_all, args=(killed,))
+        victim.start()
+        for process in (victim, undisturbed):
+            process.join(120)
+            assert process.exitcode == 0
+    finally:
+        for process in (victim, undisturbed):
+            if process is not None and process.is_alive():
+                process.kill()
+    return straight, killed
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL and forked processes")
+@pytest.mark.parametrize("mode", CASES)
+def test_a_killed_run_ends_like_one_that_was_not(runs, mode):
+    straight, killed = (folder / mode for folder in runs)
+    assert table(killed) == table(straight)
+    assert len(table(straight)) == EPOCHS
+    assert bp.Codes.load(killed / "codes") == bp.Codes.load(straight / "codes")
+    for file in ("model.safetensors", "model.json"):
+        assert (killed / file).read_bytes() == (straight / file).read_bytes()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL and forked processes")
+@pytest.mark.parametrize("mode", CASES)
+def test_those_runs_did_learn_something(runs, mode):
+    """Codes that never moved would be equal too."""
+    codes = bp.Codes.load(runs[0] / mode / "codes")
+    assert len(np.unique(codes.packed, axis=0)) > 1
+    rows = table(runs[0] / mode)
+    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
+
+
+# A run that has ended
+
+
+@pytest.fixture
+def finished(tmp_path):
+    make(tmp_path)
+    return tmp_path
+
+
+def make(folder, data=None, labels=None, **changes):
+    options = {"bits": 12, "mode": "balanced", "epochs": 2, "batch_size": 16, "lr": 0.1}
+    hasher = bp.create("dsdh", **(options | {"device": "cpu"} | changes))
+    data = features(60) if data is None else data
+    labels = images(60).labels if labels is None else labels
+    return hasher.fit(data, labels, run=folder)
+
+
+def test_a_finished_run_is_loaded_and_not_trained(finished, monkeypatch):
+    before = bp.load(finished).encode(features())
+    weights = (finished / "model.safetensors").read_bytes()
+    rows = table(finished)
+
+    def never(*arguments):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(loop, "_one_epoch", never)
+    again = make(finished)
+    assert again.encode(features()) == before
+    assert [str(row["loss"]) for row in again.history_] == [row["loss"] for row in rows]
+    assert (finished / "model.safetensors").read_bytes() == weights
+
+
+def test_a_run_killed_before_its_model_was_written_writes_it(finished, monkeypatch):
+    weights = (finished / "model.safetensors").read_bytes()
+    (finished / "model.safetensors").unlink()
+    (finished / "model.json").unlink()
+    make(finished)
+    assert (finished / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bits": 13},
+        {"mode": "paper"},
+        {"mu": 2.0},
+        {"seed": 1},
+        {"epochs": 3},
+        {"lr": 0.2},
+        {"trunk_lr": 0.1},
+        {"momentum": 0.5},
+        {"schedule": "constant"},
+        {"data": features(60) + 1},
+        {"labels": images(60).labels[::-1]},
+    ],
+)
+def test_a_folder_of_another_run_is_refused(finished, changes):
+    weights = (finished / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="holds a run with other options or other data"):
+        make(finished, **changes)
+    assert (finished / "model.safetensors").read_bytes() == weights
+
+
+def test_another_method_is_refused(finished):
+    hasher = bp.create("dpsh", bits=12, epochs=2, batch_size=16, lr=0.1, device="cpu")
+    with pytest.raises(ValueError, match="holds a run with other options or other data"):
+        hasher.fit(features(60), images(60).labels, run=finished)
+
+
+def test_a_run_on_other_pictures_is_refused(tmp_path):
+    options = {"backbone": "small", "epochs": 1}
+    pixels = images(60).read(slice(None))
+    make(tmp_path, data=pixels, **options)
+    with pytest.raises(ValueError, match="holds a run with other options or other data"):
+        make(tmp_path, data=255 - pixels, **options)
+    make(tmp_path, data=ImageSet(pixels.copy()), **options)
+
+
+def test_the_device_may_change(finished):
+    """A run may be begun on one machine and ended on another."""
+    assert len(make(finished, device="auto").history_) == 2
