@@ -89,7 +89,3 @@ def test_cosine_moves_with_every_step():
     training = Training(schedule="cosine", epochs=4)
     run = rates(training, steps=10)
     assert len(set(run)) == len(run)
-
-
-def test_trunk_rate_follows_by_default():
-    assert Training().trunk_lr is None

@@ -13,6 +13,10 @@ import bitprint as bp
 from bitprint.data import ImageSet, load_digits
 from bitprint.training import loop
 
+needs_sigkill = pytest.mark.skipif(
+    not hasattr(signal, "SIGKILL"), reason="needs SIGKILL and a fork server"
+)
+
 EPOCHS = 30
 
 CASES = {
@@ -41,6 +45,10 @@ CASES = {
         "schedule": "cosine",
     },
 }
+
+
+# Killed at a random number of epochs between two; the first case twice.
+KILLS = [("paper", 2, 5), ("paper", 8, 12), ("authors", 2, 12), ("balanced", 2, 12)]
 
 
 def images(count=256):
@@ -92,18 +100,13 @@ def runs(tmp_path_factory):
     """Folders of all cases: trained in one go, and killed four times on the way."""
     straight, killed = tmp_path_factory.mktemp("straight"), tmp_path_factory.mktemp("killed")
     fresh = multiprocessing.get_context("spawn")
-    server = multiprocessing.get_context("forkserver")  # so that five starts import torch once
-    server.set_forkserver_preload(["bitprint", "torch._dynamo"])
+    server = multiprocessing.get_context("forkserver")  # five starts that import torch once
+    server.set_forkserver_preload(["bitprint", "torch._dynamo", "pytest"])
     undisturbed = fresh.Process(target=fit_all, args=(straight,))
     undisturbed.start()
     victim = None
     try:
-        for mode, low, high in [
-            ("paper", 2, 6),
-            ("paper", 9, 14),
-            ("authors", 2, 14),
-            ("balanced", 2, 14),
-        ]:
+        for mode, low, high in KILLS:
             victim = server.Process(target=fit_all, args=(killed,))
             victim.start()
             kill_after(random.randint(low, high), killed / mode, victim)
@@ -121,7 +124,7 @@ def runs(tmp_path_factory):
     return straight, killed
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL and forked processes")
+@needs_sigkill
 @pytest.mark.parametrize("mode", CASES)
 def test_a_killed_run_ends_like_one_that_was_not(runs, mode):
     straight, killed = (folder / mode for folder in runs)
@@ -132,7 +135,7 @@ def test_a_killed_run_ends_like_one_that_was_not(runs, mode):
         assert (killed / file).read_bytes() == (straight / file).read_bytes()
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL and forked processes")
+@needs_sigkill
 @pytest.mark.parametrize("mode", CASES)
 def test_those_runs_did_learn_something(runs, mode):
     """Codes that never moved would be equal too."""
@@ -174,7 +177,7 @@ def test_a_finished_run_is_loaded_and_not_trained(finished, monkeypatch):
     assert (finished / "model.safetensors").read_bytes() == weights
 
 
-def test_a_run_killed_before_its_model_was_written_writes_it(finished, monkeypatch):
+def test_a_run_killed_before_its_model_was_written_writes_it(finished):
     weights = (finished / "model.safetensors").read_bytes()
     (finished / "model.safetensors").unlink()
     (finished / "model.json").unlink()
@@ -223,3 +226,7 @@ def test_a_run_on_other_pictures_is_refused(tmp_path):
 def test_the_device_may_change(finished):
     """A run may be begun on one machine and ended on another."""
     assert len(make(finished, device="auto").history_) == 2
+
+
+def test_a_numpy_number_of_bits_names_the_same_run(finished):
+    assert len(make(finished, bits=np.int64(12)).history_) == 2
