@@ -114,7 +114,7 @@ class Codes:
             "format": _FORMAT,
             "version": str(_VERSION),
             "bits": str(self.bits),
-            "sha256": hashlib.sha256(self.packed.data).hexdigest(),
+            "sha256": _checksum(self.packed, str(self.bits)),
         }
         path = Path(path)
         partial = path.with_name(path.name + ".partial")
@@ -140,11 +140,10 @@ class Codes:
                 f"{path}: codes of version {metadata.get('version')}, this is version {_VERSION}; "
                 "upgrade bitprint to read it"
             )
-        if hashlib.sha256(np.ascontiguousarray(packed).data).hexdigest() != metadata.get("sha256"):
+        bits = metadata.get("bits", "")
+        if _checksum(np.ascontiguousarray(packed), bits) != metadata.get("sha256"):
             raise ValueError(f"{path}: the checksum does not match, the file is damaged")
-        if not metadata.get("bits", "").isdecimal():
-            raise ValueError(f"{path}: the number of bits is missing")
-        return cls(packed, int(metadata["bits"]))
+        return cls(packed, int(bits))
 
     def _check_same_bits(self, other: Codes) -> None:
         if self.bits != other.bits:
@@ -171,6 +170,13 @@ class Codes:
 
     def __repr__(self) -> str:
         return f"Codes({len(self)} x {self.bits} bits)"
+
+
+def _checksum(packed: NDArray[np.uint8], bits: str) -> str:
+    """SHA-256 of the codes and of their length, which the packed bytes alone do not tell."""
+    digest = hashlib.sha256(f"{bits} bits, {packed.dtype} of shape {packed.shape}\n".encode())
+    digest.update(packed.data)
+    return digest.hexdigest()
 
 
 def check_bits(bits: int) -> int:

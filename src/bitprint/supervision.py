@@ -40,6 +40,8 @@ def check_labels(labels: ArrayLike, count: int | None = None) -> NDArray:
         return labels.astype(np.uint8)
     if np.any(labels < 0) or np.any(labels != np.floor(labels)):
         raise ValueError("class numbers are whole and not negative")
+    if np.any(labels >= 2**31):
+        raise ValueError("class numbers are below 2^31; number the classes from 0")
     return labels.astype(np.int64)
 
 
@@ -124,7 +126,7 @@ def sample_pairs(
             rows.append(i)
             partners.append(j)
             kinds.append(np.full(len(i), similar))
-    return _join(rows), _join(partners), np.concatenate(kinds).astype(bool)
+    return _join(rows), _join(partners), _join(kinds).astype(bool)
 
 
 def sample_triplets(

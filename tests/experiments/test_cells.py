@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bitprint.data import ImageSet, load_digits, split_for
+from bitprint.data.protocols import make_split
 from bitprint.evaluation import evaluate
 from bitprint.experiments.cells import KEY, Cell, _append, hold_out, run_cell, run_cells
 from bitprint.experiments.dsdh_cifar10 import RECIPES, VARIANTS, cells
@@ -37,17 +38,18 @@ def several_labels():
     return ImageSet(np.zeros((600, 2, 2, 3), np.uint8), labels=labels)
 
 
-@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_hold_out_cuts_the_training_set_and_nothing_else(digits, protocol, seed):
-    for images in (digits, several_labels()):
-        split = split_for(images, protocol, seed)
-        validation, training = hold_out(images, split)
-        both = np.concatenate([validation, training])
-        np.testing.assert_array_equal(np.sort(both), split.training)
-        assert not set(both) & set(split.queries)
-        assert np.all(np.diff(validation) > 0)
-        assert np.all(np.diff(training) > 0)
+def test_hold_out_cuts_the_training_set_and_nothing_else(digits, several, seed):
+    images = several_labels() if several else digits
+    split = make_split(images.labels, queries_per_class=5, training_per_class=20, seed=seed)
+    assert len(split.training) < len(split.database)
+    validation, training = hold_out(images, split)
+    both = np.concatenate([validation, training])
+    np.testing.assert_array_equal(np.sort(both), split.training)
+    assert not set(both) & set(split.queries)
+    assert np.all(np.diff(validation) > 0)
+    assert np.all(np.diff(training) > 0)
 
 
 def test_hold_out_takes_a_tenth_of_each_class(digits):

@@ -53,8 +53,8 @@ def test_noise_says_nothing_of_the_labels():
 
 @every_case
 def test_learns_vectors_by_heart(case):
-    # At five times this rate the pairwise methods leave three classes on one code: all bits
-    # become one bit and its negatives, which is a saddle of the pair term.
+    # At five times this rate the pairwise methods can end with several classes on one code: all
+    # bits become one bit and its negatives.
     options = {"epochs": 100, "batch_size": 10, "lr": 2e-3}
     assert training_map(case, noise_vectors(), **RECIPE, **options) > 0.95
 

@@ -62,7 +62,7 @@ class ImageSet:
         rows = np.arange(len(pixels)) if self.rows is None else np.asarray(self.rows, np.int64)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(pixels)):
             raise ValueError(f"rows outside of the {len(pixels)} images")
-        ids = rows.astype(str) if self.ids is None else np.asarray(self.ids)
+        ids = (rows if self.ids is None else np.asarray(self.ids)).astype(str)
         if len(ids) != len(rows):
             raise ValueError(f"{len(rows)} images but {len(ids)} ids")
         # The class is frozen; these three fields are only given their one form here.
@@ -101,10 +101,17 @@ class ImageSet:
         )
 
     def fingerprint(self) -> str:
-        """SHA-256 over size, ids and labels: tells whether two runs saw the same set."""
+        """SHA-256 over size, ids, labels and pixels: tells whether two runs saw the same set.
+
+        Of a large set, the pixels of 256 images spread over it are taken.
+        """
         digest = hashlib.sha256(repr((self.name, len(self), self.size)).encode())
         assert isinstance(self.ids, np.ndarray)
         digest.update("\n".join(self.ids.tolist()).encode())
         if self.labels is not None:
+            digest.update(repr(self.labels.shape).encode())
             digest.update(np.ascontiguousarray(self.labels).data)
+        spread = np.unique(np.linspace(0, len(self), 256, endpoint=False, dtype=np.int64))
+        if len(self):
+            digest.update(np.ascontiguousarray(self.read(spread)).data)
         return digest.hexdigest()

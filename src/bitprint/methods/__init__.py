@@ -69,13 +69,13 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
 def load(folder: str | os.PathLike[str]) -> Hasher:
     """Load a model that `Hasher.save` wrote."""
     document, arrays = read_model(folder)
-    options = dict(document["options"])
     try:
+        options = dict(document["options"])
         if "training" in options:
             options["training"] = Training(**options["training"])
         hasher = method(document["method"])(**options)
         hasher._restore(arrays, document["fitted"])
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
         raise ValueError(f"{folder}: model.json does not describe its weights ({error})") from error
     return hasher
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bitprint.codes import Codes, check_bits
 from bitprint.data.images import ImageSet
 from bitprint.methods._store import write_model
-from bitprint.supervision import check_labels
+from bitprint.supervision import check_labels, check_several_classes
 
 Data = ImageSet | ArrayLike
 
@@ -75,7 +75,8 @@ class Hasher(BaseEstimator, ABC):
 
     def _options(self) -> dict[str, Any]:
         """Constructor arguments as JSON values."""
-        return dict(self.get_params(deep=False))
+        options = self.get_params(deep=False)
+        return {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
 
     @abstractmethod
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
@@ -110,6 +111,8 @@ class FeatureHasher(Hasher):
         if len(features) == 0:
             raise ValueError("there are no training items")
         labels = self._check_labels(data, labels, len(features))
+        if labels is not None:
+            check_several_classes(labels)
         self.n_features_in_ = features.shape[1]
         self._fit(features, labels)
         return self
@@ -136,8 +139,14 @@ class FeatureHasher(Hasher):
         return arrays, {name: value for name, value in learned.items() if name not in arrays}
 
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
-        for name, value in (arrays | fitted).items():
+        learned = arrays | fitted
+        if not all(name.endswith("_") and not name.startswith("_") for name in learned):
+            raise ValueError(f"{', '.join(learned)} is not what {self.name} learns")
+        for name, value in learned.items():
             setattr(self, name, value)
+        width = self._project(np.zeros((1, self.n_features_in_), np.float32)).shape[1]
+        if width != self.bits:
+            raise ValueError(f"weights for {width} bits in a model of {self.bits}")
 
 
 def as_features(data: Data) -> NDArray[np.float32]:
@@ -150,7 +159,8 @@ def as_features(data: Data) -> NDArray[np.float32]:
         raise ValueError(
             f"features are numbers of shape (N, d), got {features.dtype} of shape {features.shape}"
         )
-    features = features.astype(np.float32)
+    with np.errstate(over="ignore"):
+        features = features.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if len(bad):
         raise ValueError(f"features contain NaN or infinity (first in row {bad[0]})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from abc import abstractmethod
 from dataclasses import asdict
@@ -75,6 +76,7 @@ class DeepHasher(Hasher):
         *,
         run: str | os.PathLike[str] | None = None,
         progress: bool = False,
+        about: dict[str, Any] | None = None,
     ) -> Self:
         """Train the network.
 
@@ -89,6 +91,8 @@ class DeepHasher(Hasher):
             on from its last checkpoint.
         progress : bool
             Show a progress bar.
+        about : dict, optional
+            Further facts for the run's `model.json`, as in `save`.
         """
         check_bits(self.bits)
         source = as_source(data)
@@ -115,7 +119,7 @@ class DeepHasher(Hasher):
         self.classes_ = class_count(labels)
         self.label_names_ = _label_names(data)
         if run is not None:
-            self.save(run)
+            self.save(run, **(about or {}))
         return self
 
     def project(self, data: Data) -> NDArray[np.float32]:
@@ -169,6 +173,8 @@ class DeepHasher(Hasher):
 
     def _check_options(self, labels: NDArray) -> None:
         """Raise a ValueError for options that do not fit; called before training."""
+        if not isinstance(self.training, Training | None):
+            raise ValueError(f"training must be a Training, got {type(self.training).__name__}")
 
     def _build(
         self, shape: tuple[int, ...], classes: int, device: torch.device, training: Training
@@ -228,14 +234,25 @@ def gaussian_linear(features: int, outputs: int) -> nn.Linear:
     return layer
 
 
+def check_weights(*, zero: bool = False, **weights: float) -> None:
+    """Raise a ValueError unless all weights are finite numbers above zero, or `zero` itself."""
+    for name, value in weights.items():
+        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+            least = "at least" if zero else "above"
+            raise ValueError(f"{name} must be a number {least} 0, got {value}")
+
+
 def pick_device(name: str) -> torch.device:
     """Return the device called `name`; "auto" is a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(f"unknown device {name!r}: use auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is cuda, but torch finds no GPU; use auto or cpu")
+    return device
 
 
 def as_source(data: Data) -> Source:

@@ -69,7 +69,7 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(folder) / "model.json"
     try:
         document = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"{folder}: not a model folder, model.json is missing") from None
     except ValueError as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error

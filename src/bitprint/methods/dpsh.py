@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bitprint.methods._deep import DeepHasher
+from bitprint.methods._deep import DeepHasher, check_weights
 from bitprint.methods.discrete import sgn
 from bitprint.supervision import similarity
 from bitprint.training.losses import pair_loss, quantisation_loss
@@ -56,6 +57,10 @@ class DPSH(DeepHasher):
         """Pairs of the batch with all training images, and quantisation."""
         hashed = outputs[:, : self.bits]
         return pairwise_parts(hashed, rows, sgn(hashed.detach()), self.eta, state)
+
+    def _check_options(self, labels: NDArray) -> None:
+        super()._check_options(labels)
+        check_weights(eta=self.eta, zero=True)
 
 
 def pairwise_parts(

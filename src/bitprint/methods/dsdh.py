@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitprint.methods._deep import DeepHasher
+from bitprint.methods._deep import DeepHasher, check_weights
 from bitprint.methods.discrete import discrete_descent, ridge, sgn
 from bitprint.methods.dpsh import pairwise_parts
 from bitprint.training.plan import Training
@@ -136,11 +136,12 @@ class DSDH(DeepHasher):
         state.tensors["changed"] += (codes != sgn(outputs)).sum()
 
     def _check_options(self, labels: NDArray) -> None:
+        super()._check_options(labels)
         if self.mode not in ("paper", "authors", "balanced"):
             raise ValueError(f"mode must be paper, authors or balanced, got {self.mode!r}")
         mu, nu, eta = self.weights(len(labels))
-        if not (mu > 0 and nu > 0 and eta >= 0):
-            raise ValueError(f"mu and nu must be above 0 and eta at least 0, got {mu}, {nu}, {eta}")
+        check_weights(mu=mu, nu=nu)
+        check_weights(eta=eta, zero=True)
 
 
 def codes_per_label(codes: Tensor, labels: Tensor) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitprint.methods._deep import DeepHasher, gaussian_linear
+from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
 from bitprint.methods.discrete import ridge, sgn
 from bitprint.methods.dpsh import DPSH, pairwise_parts
 from bitprint.training.plan import Training
@@ -96,6 +97,10 @@ class DSDHB(DPSH):
         parts = super().loss(outputs, rows, state)
         return parts | {"classification": self.mu / state.batch_size * entropy}
 
+    def _check_options(self, labels: NDArray) -> None:
+        super()._check_options(labels)
+        check_weights(mu=self.mu, zero=True)
+
 
 class DSDHC(DeepHasher):
     """Classification on the real outputs: no codes in training, and so no quantisation.
@@ -148,3 +153,7 @@ class DSDHC(DeepHasher):
         """W in closed form from the outputs of the epoch."""
         state.tensors["W"] = ridge(state.tensors["U"], state.classes, self.nu / self.mu)
         return {}
+
+    def _check_options(self, labels: NDArray) -> None:
+        super()._check_options(labels)
+        check_weights(mu=self.mu, nu=self.nu)

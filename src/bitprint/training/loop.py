@@ -62,7 +62,10 @@ def train(
             losses = _one_epoch(net, objective, feed, state, training, optimizer, seed, epoch, bar)
             total = sum(losses.values())
             if not math.isfinite(total):
-                raise FloatingPointError(_not_finite(epoch, run))
+                raise FloatingPointError(_not_finite("loss", epoch, run))
+            # A finite loss can still have had a gradient that is not.
+            if not _is_finite(net):
+                raise FloatingPointError(_not_finite("network", epoch, run))
             row: dict[str, Any] = {"epoch": epoch + 1, "loss": total, **losses}
             row |= objective.after_epoch(state)
             seconds = time.perf_counter() - started
@@ -127,17 +130,21 @@ def _optimizer(net: HashNet, training: Training) -> torch.optim.Optimizer:
 def _set_rate(
     optimizer: torch.optim.Optimizer, training: Training, epoch: int, progress: float
 ) -> None:
-    rate = training.rate(epoch, progress)
     head, trunk = optimizer.param_groups
-    head["lr"] = rate
-    scale = 1.0 if training.trunk_lr is None or not training.lr else training.trunk_lr / training.lr
-    trunk["lr"] = rate * scale
+    head["lr"] = training.rate(epoch, progress)
+    trunk["lr"] = training.trunk_rate(epoch, progress)
 
 
 def _mix(seed: int, epoch: int) -> int:
     return (seed * 1_000_003 + epoch) * 2 % 2**63
 
 
-def _not_finite(epoch: int, run: RunFolder | None) -> str:
-    kept = f"; the checkpoint after epoch {epoch} is kept in {run.path}" if run and epoch else ""
-    return f"the loss is not finite in epoch {epoch + 1}{kept}; lower the learning rate"
+def _is_finite(net: HashNet) -> bool:
+    return bool(torch.stack([value.isfinite().all() for value in net.state_dict().values()]).all())
+
+
+def _not_finite(what: str, epoch: int, run: RunFolder | None) -> str:
+    kept = ""
+    if run and run.kept_epochs:
+        kept = f"; the checkpoint after epoch {run.kept_epochs} is kept in {run.path}"
+    return f"the {what} is not finite in epoch {epoch + 1}{kept}; lower the learning rate"

@@ -40,7 +40,7 @@ class Training:
 
     Examples
     --------
-    >>> Training(epochs=3).rate(epoch=2, progress=0.9)
+    >>> Training(epochs=3).rate(epoch=1, progress=0.5)
     0.0001
     """
 
@@ -57,12 +57,15 @@ class Training:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1")
-        for name in ("lr", "trunk_lr"):
+        for name in ("lr", "trunk_lr", "momentum", "weight_decay"):
             rate = getattr(self, name)
-            if rate is not None and not (math.isfinite(rate) and rate >= 0):
-                raise ValueError(f"{name} must be a finite number of at least 0, got {rate}")
+            if name == "trunk_lr" and rate is None:
+                continue
+            if not isinstance(rate, int | float) or not (math.isfinite(rate) and rate >= 0):
+                raise ValueError(f"{name} must be a finite number of at least 0, got {rate!r}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -70,7 +73,16 @@ class Training:
                 )
 
     def rate(self, epoch: int, progress: float) -> float:
-        """Learning rate of the hash layer.
+        """Learning rate of the hash layer."""
+        return self.lr * self._share(epoch, progress)
+
+    def trunk_rate(self, epoch: int, progress: float) -> float:
+        """Learning rate of the trunk."""
+        highest = self.lr if self.trunk_lr is None else self.trunk_lr
+        return highest * self._share(epoch, progress)
+
+    def _share(self, epoch: int, progress: float) -> float:
+        """Share of the highest rate.
 
         Parameters
         ----------
@@ -80,12 +92,12 @@ class Training:
             Share of all steps finished, in [0, 1).
         """
         if self.schedule == "log":
-            return float(self.lr * 10 ** (-4 * epoch / max(1, self.epochs - 1)))
+            return float(10 ** (-4 * epoch / max(1, self.epochs - 1)))
         if self.schedule == "cosine":
             warm_up = min(1.0, (progress + 1e-3) / 0.1)
             fall = 0.5 * (1 + math.cos(math.pi * max(0.0, progress - 0.1) / 0.9))
-            return self.lr * warm_up * fall
-        return self.lr
+            return warm_up * fall
+        return 1.0
 
 
 _CHOICES = {

@@ -40,6 +40,7 @@ class RunFolder:
         self._identity = identity
         self._checkpoint = self.path / "checkpoint" / "last.safetensors"
         self._metrics = self.path / "metrics.csv"
+        self.kept_epochs = 0  # of the checkpoint that is there
         self._saved_at = 0.0
         self._save_seconds = 0.0
 
@@ -68,6 +69,7 @@ class RunFolder:
         }
         tensors = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
         write_atomically(self._checkpoint, serialise(tensors, metadata))
+        self.kept_epochs = len(history)
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - started
 
@@ -89,6 +91,7 @@ class RunFolder:
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": moments, "param_groups": groups})
         history: History = json.loads(metadata["history"])
+        self.kept_epochs = len(history)
         return len(history), history
 
     def write_metrics(self, history: History) -> None:
@@ -104,7 +107,9 @@ class RunFolder:
         try:
             with safe_open(self._checkpoint, framework="pt") as file:
                 metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                # Copied: inside of the mapped file they are not aligned as torch's own tensors
+                # are, and matrix products of them can round differently.
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise ValueError(
                 f"{self._checkpoint}: not a checkpoint, or a damaged one ({error}); "

@@ -1,0 +1,5 @@
+"""`python -m bitprint`."""
+
+from bitprint.cli import main
+
+main()

@@ -1,0 +1,42 @@
+"""Kernel features that several methods share: similarity to a few anchor rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+
+def choose_anchors(features: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Pick `count` different training rows at random (all of them when there are fewer).
+
+    Parameters
+    ----------
+    features : ndarray, shape (N, d)
+    count : int
+    rng : Generator
+    """
+    if count < 1:
+        raise ValueError(f"the number of anchors must be at least 1, got {count}")
+    return features[rng.permutation(len(features))[:count]]
+
+
+def squared_distances(rows: Floats, anchors: Floats) -> Floats:
+    """Squared Euclidean distances, shape (n, m), by one matrix product.
+
+    Examples
+    --------
+    >>> squared_distances(np.array([[0.0, 3.0]]), np.array([[4.0, 0.0]])).tolist()
+    [[25.0]]
+    """
+    product = rows @ anchors.T
+    lengths = np.einsum("ij,ij->i", rows, rows)
+    anchor_lengths = np.einsum("ij,ij->i", anchors, anchors)
+    # Rounding can leave a distance of zero slightly below it.
+    return np.maximum(lengths[:, None] + anchor_lengths[None, :] - 2 * product, 0)
+
+
+def rbf(rows: Floats, anchors: Floats, variance: float) -> Floats:
+    """Gaussian kernel ``exp(-||x - a||^2 / (2 variance))``, shape (n, m)."""
+    return np.exp(squared_distances(rows, anchors) / (-2 * variance))
