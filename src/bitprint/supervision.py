@@ -40,8 +40,8 @@ def check_labels(labels: ArrayLike, count: int | None = None) -> NDArray:
         return labels.astype(np.uint8)
     if np.any(labels < 0) or np.any(labels != np.floor(labels)):
         raise ValueError("class numbers are whole and not negative")
-    if np.any(labels >= 2**31):
-        raise ValueError("class numbers are below 2^31; number the classes from 0")
+    if np.any(labels >= 2**53):
+        raise ValueError("class numbers are below 2^53")
     return labels.astype(np.int64)
 
 
@@ -63,6 +63,8 @@ def class_matrix(labels: NDArray, classes: int | None = None) -> NDArray[np.floa
     if labels.ndim == 2:
         return labels.astype(np.float32)
     classes = class_count(labels) if classes is None else classes
+    if classes > 2**20:
+        raise ValueError(f"class numbers go up to {classes - 1}; number the classes from 0")
     matrix = np.zeros((len(labels), classes), np.float32)
     matrix[np.arange(len(labels)), labels] = 1
     return matrix

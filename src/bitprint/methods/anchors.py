@@ -34,9 +34,11 @@ def squared_distances(rows: Floats, anchors: Floats) -> Floats:
     lengths = np.einsum("ij,ij->i", rows, rows)
     anchor_lengths = np.einsum("ij,ij->i", anchors, anchors)
     # Rounding can leave a distance of zero slightly below it.
-    return np.maximum(lengths[:, None] + anchor_lengths[None, :] - 2 * product, 0)
+    distances: Floats = np.maximum(lengths[:, None] + anchor_lengths[None, :] - 2 * product, 0)
+    return distances
 
 
 def rbf(rows: Floats, anchors: Floats, variance: float) -> Floats:
     """Gaussian kernel ``exp(-||x - a||^2 / (2 variance))``, shape (n, m)."""
-    return np.exp(squared_distances(rows, anchors) / (-2 * variance))
+    similarities: Floats = np.exp(squared_distances(rows, anchors) / (-2 * variance))
+    return similarities

@@ -1,0 +1,41 @@
+# make demo   the whole loop on embedded data; installs the core only
+# make test   lint, types and tests; installs what the tests need
+# make setup | lint | bench | clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock
+
+.PHONY: demo test setup lint bench clean
+
+demo: $(VENV)/core
+	$(BIN)/bitprint demo --out demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/all
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+bench: $(VENV)/all
+	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/training.py --backbone small --images 2000
+
+setup: $(VENV)/all
+
+# The stamps say which set of packages the environment holds.
+$(VENV)/core: pyproject.toml requirements.lock
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/all: pyproject.toml requirements.lock
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e ".[test]"
+	touch $(VENV)/core $@
+
+clean:
+	rm -rf $(VENV) demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

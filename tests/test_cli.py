@@ -1,0 +1,147 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import bitprint as bp
+from bitprint import cli
+
+FAST = ["--set", "epochs=2", "--set", "optimizer=adamw", "--set", "lr=0.002"]
+
+
+def run(*arguments, expect=0):
+    """Run a command in this process; return its standard output."""
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    assert result.exit_code == expect, result.output
+    return result.stdout
+
+
+def fails(monkeypatch, capsys, *arguments):
+    """Run a command that must fail with exit code 1; return its one sentence."""
+    monkeypatch.setattr(sys, "argv", ["bitprint", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 1
+    sentence = capsys.readouterr().err.strip().splitlines()[-1]
+    assert sentence.startswith("bitprint: ")
+    return sentence
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder with two classes of ten pictures each, and one file that is no picture."""
+    rng = np.random.default_rng(0)
+    for name, colour in (("red", (220, 30, 30)), ("blue", (30, 30, 220))):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(10):
+            noise = rng.integers(-30, 30, (24, 24, 3))
+            pixels = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
+    (tmp_path / "photos" / "red" / "broken.jpg").write_bytes(b"not a picture")
+    return tmp_path / "photos"
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
+
+
+def test_methods_lists_the_registry():
+    names = [row["name"] for row in json.loads(run("methods", "--json"))]
+    assert names == bp.list_methods()
+    assert "dsdh" in run("methods")
+
+
+def test_data_describes_an_embedded_set():
+    about = json.loads(run("data", "digits", "--json"))
+    assert about["images"] == 1797
+    assert about["classes"] == list("0123456789")
+    assert "1797 images of 8 x 8" in run("data", "digits")
+
+
+def test_data_lists_unreadable_files(photos):
+    result = CliRunner().invoke(cli.app, ["data", str(photos), "--json"])
+    about = json.loads(result.stdout)
+    assert about["images"] == 20
+    assert [file for file, _ in about["skipped"]] == ["red/broken.jpg"]
+    assert "skipped red/broken.jpg" in result.stderr
+    assert "1 files skipped, 20 images read" in result.stderr
+
+
+def test_train_evaluate_encode(tmp_path):
+    out = tmp_path / "run"
+    run("train", "digits", "--bits", 12, "--backbone", "small", "--out", out, *FAST)
+    assert (out / "metrics.csv").read_text().count("\n") == 3
+    report = json.loads(run("evaluate", out, "digits", "--json"))
+    assert report["queries"] == 185
+    assert 0.1 < report["map"] <= 1
+    assert "MAP" in run("evaluate", out, "digits", "--plots", tmp_path / "plots")
+    assert list((tmp_path / "plots").glob("*.png"))
+    run("encode", out, "digits", "--out", tmp_path / "codes")
+    codes = bp.Codes.load(tmp_path / "codes")
+    assert (len(codes), codes.bits) == (1797, 12)
+    assert (tmp_path / "codes.ids.txt").read_text().splitlines() == [str(i) for i in range(1797)]
+
+
+def test_train_without_a_network(tmp_path):
+    run("train", "digits", "--method", "lsh", "--bits", 24, "--out", tmp_path / "lsh")
+    report = json.loads(run("evaluate", tmp_path / "lsh", "digits", "--json"))
+    assert report["map"] > 0.2
+
+
+def test_own_folder_trains_on_all_images(photos, tmp_path):
+    out = tmp_path / "run"
+    run("train", photos, "--bits", 8, "--backbone", "small", "--out", out, *FAST)
+    about = json.loads((out / "model.json").read_text())
+    assert about["about"]["protocol"] is None
+    assert about["fitted"]["label_names"] == ["blue", "red"]
+
+
+def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
+    sentence = fails(monkeypatch, capsys, "evaluate", out, "digits", "--seed", 1)
+    assert "trained on other images" in sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["train", "digits", "--out", "x", "--method", "nothing"], "unknown method 'nothing'"),
+        (["train", "digits", "--out", "x", "--bits", 0], "bits must be a whole number"),
+        (["train", "digits", "--out", "x", "--set", "colour=1"], "its options are"),
+        (["train", "digits", "--out", "x", "--backbone", "nothing"], "nothing"),
+        (
+            ["train", "digits", "--out", "x", "--method", "lsh", "--backbone", "small"],
+            "no backbone",
+        ),
+        (["train", "no/such/folder", "--out", "x"], "no such folder"),
+        (["evaluate", "no/such/run", "digits"], "not a model folder"),
+        (["data", "cifar10", "--from", "no/such/archive.tgz"], "no/such/archive.tgz"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert part in fails(monkeypatch, capsys, *arguments)
+
+
+def test_usage_errors_exit_with_2():
+    run("train", expect=2)
+    run("train", "digits", "--out", "x", "--set", "epochs", expect=2)
+
+
+def test_debugging_shows_the_traceback(monkeypatch):
+    monkeypatch.setenv("BITPRINT_DEBUG", "1")
+    monkeypatch.setattr(sys, "argv", ["bitprint", "evaluate", "no/such/run", "digits"])
+    with pytest.raises(FileNotFoundError):
+        cli.main()
+
+
+def test_help_does_not_load_torch():
+    code = "import sys, bitprint.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == 0
