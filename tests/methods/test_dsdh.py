@@ -249,11 +249,11 @@ def test_codes_per_label_by_hand():
     ("options", "message"),
     [
         ({"mode": "matlab"}, "mode must be"),
-        ({"mu": 0.0}, "mu and nu must be above 0"),
-        ({"mu": -1.0}, "mu and nu must be above 0"),
-        ({"mu": float("nan")}, "mu and nu must be above 0"),
-        ({"nu": 0.0}, "mu and nu must be above 0"),
-        ({"eta": -1.0}, "eta at least 0"),
+        ({"mu": 0.0}, "must be a number above 0"),
+        ({"mu": -1.0}, "must be a number above 0"),
+        ({"mu": float("nan")}, "must be a number above 0"),
+        ({"nu": 0.0}, "must be a number above 0"),
+        ({"eta": -1.0}, "eta must be a number at least 0"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import multiprocessing
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from bitprint.data import ImageSet, Split, open_images, split_for
 from bitprint.evaluation import evaluate
 from bitprint.experiments.published import published_map
-from bitprint.methods import create
+from bitprint.features import extract
+from bitprint.methods import DeepHasher, create, method
+from bitprint.methods._base import Data
 from bitprint.supervision import class_matrix
 
 
@@ -36,7 +38,8 @@ class Cell:
     method, bits, seed, options
         Arguments of `bitprint.create`. The seed also draws the split.
     backbone : str
-        Name of the network in the table; `options` says how it is made.
+        Name of the network in the table, which `options` says how to make; or the features that
+        a method without a network learns from, see `bitprint.features`.
     validation : bool
         Measure on a tenth of the training images, held out of training, in place of the queries:
         settings are chosen so, never on the queries.
@@ -69,15 +72,15 @@ def run_cell(cell: Cell, images: ImageSet) -> tuple[dict[str, Any], list[dict[st
     if cell.validation:
         queries, training = hold_out(images, split)
         database = training
-    hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
-    started = time.perf_counter()
-    hasher.fit(images.subset(training))
-    fitted = time.perf_counter()
-    query_codes, database_codes = (
-        hasher.encode(images.subset(rows)) for rows in (queries, database)
-    )
-    encoded = time.perf_counter()
     assert images.labels is not None
+    hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
+    items = _items(cell, images)
+    started = time.perf_counter()
+    hasher.fit(items(training), images.labels[training])
+    fitted = time.perf_counter()
+    query_codes = hasher.encode_queries(items(queries))
+    database_codes = hasher.encode(items(database))
+    encoded = time.perf_counter()
     report = evaluate(
         query_codes,
         images.labels[queries],
@@ -91,7 +94,7 @@ def run_cell(cell: Cell, images: ImageSet) -> tuple[dict[str, Any], list[dict[st
         **dict(zip(KEY, cell.key, strict=True)),
         "method": cell.method,
         "map": round(report.map, 4),
-        "paper_map": published_map(cell.dataset, cell.protocol, cell.method, cell.bits),
+        "paper_map": _paper_map(cell),
         "precision_radius2": round(report.precision_radius2, 4),
         "precision_at_100": round(report.precision_at.get(100, float("nan")), 4),
         "changed_bits": _rounded(last.get("changed_bits")),
@@ -104,6 +107,14 @@ def run_cell(cell: Cell, images: ImageSet) -> tuple[dict[str, Any], list[dict[st
         "options": _spell(cell.options),
     }
     return row, [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
+
+
+def _items(cell: Cell, images: ImageSet) -> Callable[[NDArray[np.int64]], Data]:
+    """Return what gives the method its items: images, or rows of features."""
+    if issubclass(method(cell.method), DeepHasher):
+        return images.subset
+    features = extract(images, cell.backbone)
+    return lambda rows: np.asarray(features[rows])
 
 
 def hold_out(images: ImageSet, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -143,7 +154,7 @@ def run_cells(
     deadline : float
         Seconds after which no further cell is started.
     """
-    done = {tuple(row[name] for name in KEY) for row in _read(table)}
+    done = {tuple(row[name] for name in KEY) for row in read_table(table)}
     todo = [cell for cell in cells if cell.key not in done]
     if not todo:
         return
@@ -182,7 +193,8 @@ def _run(cell: Cell) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return run_cell(cell, _images)
 
 
-def _read(table: Path) -> list[dict[str, str]]:
+def read_table(table: Path) -> list[dict[str, str]]:
+    """Return the rows of a table, none when there is no such file."""
     if not table.exists():
         return []
     with table.open(newline="") as file:
@@ -191,7 +203,7 @@ def _read(table: Path) -> list[dict[str, str]]:
 
 def _append(table: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Add rows; a new column is added to the earlier rows as well."""
-    earlier = _read(table)
+    earlier = read_table(table)
     rows = [*earlier, *rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     table.parent.mkdir(parents=True, exist_ok=True)
@@ -201,6 +213,17 @@ def _append(table: Path, rows: Iterable[dict[str, Any]]) -> None:
         writer.writeheader()
         writer.writerows(rows)
     partial.replace(table)
+
+
+def _paper_map(cell: Cell) -> float | None:
+    deep = issubclass(method(cell.method), DeepHasher)
+    return published_map(
+        cell.dataset,
+        cell.protocol,
+        cell.method,
+        cell.bits,
+        deep_features=not deep and cell.backbone not in ("gist", "pixels"),
+    )
 
 
 def _rounded(value: float | None) -> float | None:

@@ -53,6 +53,10 @@ class Hasher(BaseEstimator, ABC):
         """Codes of images or features: bit k is +1 where output k is >= 0."""
         return Codes.from_signs(self.project(data) >= 0)
 
+    def encode_queries(self, data: Data) -> Codes:
+        """Codes to search with: those of `encode`, unless a method treats queries differently."""
+        return self.encode(data)
+
     def save(self, folder: str | os.PathLike[str], **about: Any) -> None:
         """Write `model.safetensors` and `model.json`; `bitprint.load` reads them.
 
