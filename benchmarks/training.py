@@ -16,7 +16,7 @@ import torch
 
 import bitprint as bp
 from bitprint.data import ImageSet
-from bitprint.methods._deep import pick_device
+from bitprint.devices import pick_device
 from bitprint.nets import create_trunk
 from bitprint.training.state import HashNet
 

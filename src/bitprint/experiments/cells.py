@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from bitprint.data import ImageSet, Split, open_images, split_for
+from bitprint.data.vectors import Data
 from bitprint.evaluation import evaluate
 from bitprint.experiments.published import published_map
 from bitprint.features import extract
 from bitprint.methods import DeepHasher, create, method
-from bitprint.methods._base import Data
 from bitprint.supervision import class_matrix
 
 

@@ -12,12 +12,19 @@ from bitprint.methods._store import read_model
 from bitprint.methods.dpsh import DPSH
 from bitprint.methods.dsdh import DSDH
 from bitprint.methods.dsdh_ablations import DSDHA, DSDHB, DSDHC
+from bitprint.methods.itq import ITQ
+from bitprint.methods.klsh import KLSH
 from bitprint.methods.lsh import LSH
+from bitprint.methods.nmlsh import NMLSH
+from bitprint.methods.sblsh import SBLSH
+from bitprint.methods.sh import SH
 from bitprint.training.plan import Training
 
 __all__ = ["DeepHasher", "FeatureHasher", "Hasher", "create", "list_methods", "load", "method"]
 
-METHODS: dict[str, type[Hasher]] = {cls.name: cls for cls in (LSH, DPSH, DSDH, DSDHA, DSDHB, DSDHC)}
+METHODS: dict[str, type[Hasher]] = {
+    cls.name: cls for cls in (LSH, SBLSH, KLSH, NMLSH, SH, ITQ, DPSH, DSDH, DSDHA, DSDHB, DSDHC)
+}
 
 
 def list_methods() -> list[str]:
@@ -49,7 +56,8 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
         Length of the codes.
     **options
         Arguments of the method's class. For a deep method, the fields of `Training` may be given
-        here too; those that are not given are the method's own.
+        here too; those that are not given are the method's own. A `seed` may be given to every
+        method, also to one that draws nothing at random.
 
     Examples
     --------
@@ -59,10 +67,12 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     cls = method(name)
     if issubclass(cls, DeepHasher):
         options = _gather_training(cls, options)
+    if "seed" not in cls._get_param_names():
+        options.pop("seed", None)
     try:
         return cls(bits, **options)
     except TypeError as error:
-        known = ", ".join(sorted(set(cls._get_param_names()) - {"bits"}))
+        known = ", ".join(sorted(set(cls._get_param_names()) - {"bits"})) or "none"
         raise ValueError(f"{name}: {error}; its options are {known}") from error
 
 

@@ -13,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bitprint.codes import Codes, check_bits
 from bitprint.data.images import ImageSet
+from bitprint.data.vectors import Data, as_features
 from bitprint.methods._store import write_model
 from bitprint.supervision import check_labels, check_several_classes
-
-Data = ImageSet | ArrayLike
 
 
 class Hasher(BaseEstimator, ABC):
@@ -39,7 +38,6 @@ class Hasher(BaseEstimator, ABC):
     reference: ClassVar[str]
 
     bits: int
-    seed: int
 
     @abstractmethod
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
@@ -151,21 +149,3 @@ class FeatureHasher(Hasher):
         width = self._project(np.zeros((1, self.n_features_in_), np.float32)).shape[1]
         if width != self.bits:
             raise ValueError(f"weights for {width} bits in a model of {self.bits}")
-
-
-def as_features(data: Data) -> NDArray[np.float32]:
-    """Feature vectors (N, d) as finite float32; images become their pixels, from 0 to 1."""
-    if isinstance(data, ImageSet):
-        pixels = data.read(slice(None)).reshape(len(data), -1)
-        return pixels.astype(np.float32) / np.float32(255)
-    features = np.asarray(data)
-    if features.ndim != 2 or features.shape[1] == 0 or features.dtype.kind not in "biuf":
-        raise ValueError(
-            f"features are numbers of shape (N, d), got {features.dtype} of shape {features.shape}"
-        )
-    with np.errstate(over="ignore"):
-        features = features.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if len(bad):
-        raise ValueError(f"features contain NaN or infinity (first in row {bad[0]})")
-    return features

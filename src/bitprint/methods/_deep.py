@@ -18,7 +18,9 @@ from torch import Tensor, nn
 
 from bitprint.codes import check_bits
 from bitprint.data.images import ImageSet
-from bitprint.methods._base import Data, Hasher, as_features
+from bitprint.data.vectors import Data, as_features
+from bitprint.devices import pick_device
+from bitprint.methods._base import Hasher
 from bitprint.nets import create_trunk, restore_trunk
 from bitprint.supervision import check_several_classes, class_count, class_matrix
 from bitprint.training.feed import Feed, Source, item_shape
@@ -240,19 +242,6 @@ def check_weights(*, zero: bool = False, **weights: float) -> None:
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
             least = "at least" if zero else "above"
             raise ValueError(f"{name} must be a number {least} 0, got {value}")
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device called `name`; "auto" is a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"unknown device {name!r}: use auto, cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is cuda, but torch finds no GPU; use auto or cpu")
-    return device
 
 
 def as_source(data: Data) -> Source:

@@ -43,7 +43,9 @@ class LSH(FeatureHasher):
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None:
         rng = np.random.default_rng(self.seed)
         # Drawn bit by bit: the first k columns do not depend on the number of bits.
-        self.projections_ = rng.standard_normal((self.bits, features.shape[1]), np.float32).T
+        rows = rng.standard_normal((self.bits, features.shape[1]), np.float32)
+        # In the order in which it is saved: products of transposed views round differently.
+        self.projections_ = np.ascontiguousarray(rows.T)
         mean = features.mean(axis=0)
         self.mean_ = mean if self.centre else np.zeros_like(mean)
 

@@ -1,0 +1,67 @@
+"""Feature vectors of images, for methods that learn from those: pixels, GIST, or a network's."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.data.decoding import Progress
+from bitprint.data.images import ImageSet
+from bitprint.data.vectors import as_features
+from bitprint.features.cache import cached_features
+from bitprint.features.deep import deep_features, trunk_digest, trunk_for
+from bitprint.features.gist import gist
+from bitprint.nets import list_backbones
+
+__all__ = ["cached_features", "deep_features", "extract", "gist"]
+
+_VERSION = 1
+"""To be raised when the same images and weights begin to give other features."""
+
+
+def extract(
+    images: ImageSet, name: str, *, progress: Progress | None = None
+) -> NDArray[np.float32]:
+    """Features of images by name, computed once and kept in the folder "features" of `data_home`.
+
+    The parts of a split are best cut from the features of the whole set, which are then computed
+    once for all splits: ``extract(images, "gist")[split.queries]``.
+
+    Parameters
+    ----------
+    images : ImageSet
+    name : str
+        "pixels", from 0 to 1; "gist", at the images' own size; or a backbone of
+        `bitprint.nets.create_trunk` that takes images, such as "efficientnet-lite0". The features
+        of a network are computed anew when its weights change.
+    progress : callable, optional
+        Called with how many images are done, and N; not called when nothing is computed.
+
+    Returns
+    -------
+    ndarray of float32, shape (N, d)
+        Memory-mapped and read-only, but for pixels, which are never stored a second time.
+
+    Examples
+    --------
+    >>> images = ImageSet(np.full((3, 8, 8, 3), 255, np.uint8))
+    >>> extract(images, "pixels").shape
+    (3, 192)
+    """
+    if name == "pixels":
+        return as_features(images)
+    if name == "gist":
+        return cached_features(
+            images, f"gist v{_VERSION}", lambda images: gist(images, progress=progress)
+        )
+    if name.partition(":")[0] not in list_backbones():
+        backbones = ", ".join(list_backbones())
+        raise ValueError(
+            f"unknown features {name!r}; there are: pixels, gist, and the backbones {backbones}"
+        )
+    trunk = trunk_for(images, name)
+    return cached_features(
+        images,
+        f"{name} v{_VERSION} {trunk_digest(trunk)}",
+        lambda images: deep_features(images, trunk, progress=progress),
+    )

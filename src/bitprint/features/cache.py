@@ -1,0 +1,99 @@
+"""Features on disk: computed once for the same images, then memory-mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.data.home import data_home
+from bitprint.data.images import ImageSet
+
+_READ_ROWS = 1024
+
+
+def cached_features(
+    images: ImageSet, name: str, compute: Callable[[ImageSet], NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """Return `compute(images)`, from the folder "features" of `data_home` if it is there.
+
+    Parameters
+    ----------
+    images : ImageSet
+        All pixels count, in their order; ids and labels do not, for features do not depend on
+        them. A subset is a set of its own: to cut one up, take the features of the whole and
+        index them.
+    name : str
+        What is computed, with its version: the same name and images must mean the same features.
+    compute : callable
+        Takes the images, returns float32 of shape (N, d).
+
+    Returns
+    -------
+    ndarray of float32, shape (N, d)
+        Memory-mapped, read-only.
+    """
+    file = _place(images, name)
+    if not file.exists():
+        features = compute(images)
+        if features.dtype != np.float32 or features.ndim != 2 or len(features) != len(images):
+            raise ValueError(
+                f"features of {len(images)} images are float32 of shape ({len(images)}, d), "
+                f"{name} gave {features.dtype} of shape {features.shape}"
+            )
+        _write(file, features)
+    return _read(file, len(images))
+
+
+def pixel_digest(images: ImageSet) -> str:
+    """SHA-256 over size and pixels of all images, in their order.
+
+    `ImageSet.fingerprint` looks at a few images of a large set; a cache that did would serve old
+    features for a picture that was replaced.
+
+    Examples
+    --------
+    >>> images = ImageSet(np.arange(2, dtype=np.uint8).repeat(48).reshape(2, 4, 4, 3))
+    >>> pixel_digest(images) == pixel_digest(images.subset([1, 0]))
+    False
+    """
+    digest = hashlib.sha256(repr((len(images), images.size)).encode())
+    for start in range(0, len(images), _READ_ROWS):
+        digest.update(np.ascontiguousarray(images.read(slice(start, start + _READ_ROWS))).data)
+    return digest.hexdigest()
+
+
+def _place(images: ImageSet, name: str) -> Path:
+    key = hashlib.sha256(f"{pixel_digest(images)} {name}".encode()).hexdigest()[:24]
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", name)[:32].strip("-")
+    return data_home() / "features" / f"{readable}-{key}.npy"
+
+
+def _write(file: Path, features: NDArray[np.float32]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(f".{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as stream:
+            np.save(stream, features, allow_pickle=False)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _read(file: Path, count: int) -> NDArray[np.float32]:
+    try:
+        features: NDArray[np.float32] = np.lib.format.open_memmap(file, "r")
+        if features.dtype != np.float32 or features.ndim != 2 or len(features) != count:
+            raise ValueError(f"it holds {features.dtype} of shape {features.shape}")
+    except ValueError as error:
+        raise ValueError(
+            f"{file}: the cached features of {count} images are damaged ({error}); delete this file"
+        ) from error
+    return features

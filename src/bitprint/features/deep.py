@@ -1,0 +1,99 @@
+"""Features of a network, such as one pretrained on ImageNet."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bitprint.data.decoding import Progress
+from bitprint.data.images import ImageSet
+from bitprint.devices import pick_device
+from bitprint.nets import Trunk, create_trunk
+from bitprint.training.feed import Feed, item_shape
+from bitprint.training.state import HashNet
+
+
+def deep_features(
+    images: ImageSet | NDArray[np.uint8],
+    backbone: str | Trunk = "efficientnet-lite0",
+    *,
+    device: str = "auto",
+    batch_size: int = 128,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """Features that a backbone gives for images, with its own preprocessing.
+
+    Parameters
+    ----------
+    images : ImageSet or ndarray of uint8, shape (N, height, width, 3)
+    backbone : str or Trunk
+        A name that `bitprint.nets.create_trunk` knows, or a network. One without pretrained
+        weights gets random ones, the same in every call.
+    device : str
+        "auto" takes a GPU where there is one. There the network computes in bfloat16, so that
+        its features agree with those of a CPU to two or three digits.
+    batch_size : int
+    progress : callable, optional
+        Called with how many images are done, and N.
+
+    Returns
+    -------
+    ndarray of float32, shape (N, out_features)
+
+    Examples
+    --------
+    >>> deep_features(np.zeros((3, 8, 8, 3), np.uint8), "small").shape
+    (3, 256)
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if not isinstance(images, ImageSet):
+        images = ImageSet(np.asarray(images))
+    place = pick_device(device)
+    trunk = trunk_for(images, backbone) if isinstance(backbone, str) else backbone
+    net = HashNet(trunk, nn.Identity()).to(place).eval()
+    net.mixed = place.type == "cuda"
+    features = np.empty((len(images), trunk.out_features), np.float32)
+    done = 0
+    with torch.inference_mode():
+        for _, items in Feed(images, place).batches(torch.arange(len(images)), batch_size):
+            features[done : done + len(items)] = net(items).cpu().numpy()
+            done += len(items)
+            if progress is not None:
+                progress(done, len(images))
+    return features
+
+
+def trunk_for(images: ImageSet, backbone: str) -> Trunk:
+    """Build a backbone for images of their size; weights that it has to draw are always the same.
+
+    Examples
+    --------
+    >>> images = ImageSet(np.zeros((3, 8, 8, 3), np.uint8))
+    >>> trunk_for(images, "small").out_features
+    256
+    """
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return create_trunk(backbone, input_shape=item_shape(images))
+
+
+def trunk_digest(trunk: Trunk) -> str:
+    """SHA-256 over architecture, preprocessing and weights: equal for networks that agree.
+
+    Examples
+    --------
+    >>> images = ImageSet(np.zeros((3, 8, 8, 3), np.uint8))
+    >>> trunk_digest(trunk_for(images, "small")) == trunk_digest(trunk_for(images, "small"))
+    True
+    """
+    digest = hashlib.sha256(json.dumps(trunk.describe(), sort_keys=True).encode())
+    for name, tensor in trunk.state_dict().items():
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    return digest.hexdigest()
