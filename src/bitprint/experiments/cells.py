@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from bitprint.data import ImageSet, Split, open_images, split_for
 from bitprint.data.vectors import Data
@@ -160,7 +162,8 @@ def run_cells(
         return
     started = time.monotonic()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _open, (todo[0].dataset,)) as pool:
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with ProcessPoolExecutor(workers, context, _open, (todo[0].dataset, threads)) as pool:
         running: set[Future] = set()
         waiting = iter(todo)
         while True:
@@ -181,10 +184,11 @@ def run_cells(
 _images: ImageSet | None = None
 
 
-def _open(dataset: str) -> None:
-    """Load the images once in each worker."""
+def _open(dataset: str, threads: int) -> None:
+    """Load the images once in each worker, and give it its share of the cores."""
     global _images
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)
     _images = open_images(dataset)
 
 

@@ -9,21 +9,33 @@ from typing import Any
 from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._store import read_model
+from bitprint.methods.bre import BRE
 from bitprint.methods.dpsh import DPSH
 from bitprint.methods.dsdh import DSDH
 from bitprint.methods.dsdh_ablations import DSDHA, DSDHB, DSDHC
+from bitprint.methods.fasth import FastH
 from bitprint.methods.itq import ITQ
 from bitprint.methods.klsh import KLSH
+from bitprint.methods.ksh import KSH
+from bitprint.methods.lfh import LFH
 from bitprint.methods.lsh import LSH
 from bitprint.methods.nmlsh import NMLSH
+from bitprint.methods.oph import OPH
 from bitprint.methods.sblsh import SBLSH
+from bitprint.methods.sdh import SDH
 from bitprint.methods.sh import SH
+from bitprint.methods.splh import SPLH
 from bitprint.training.plan import Training
 
 __all__ = ["DeepHasher", "FeatureHasher", "Hasher", "create", "list_methods", "load", "method"]
 
+_DATA_INDEPENDENT = (LSH, SBLSH, KLSH, NMLSH)
+_UNSUPERVISED = (SH, ITQ)
+_SUPERVISED = (BRE, KSH, SPLH, FastH, LFH, SDH, OPH)
+_DEEP = (DPSH, DSDH, DSDHA, DSDHB, DSDHC)
+
 METHODS: dict[str, type[Hasher]] = {
-    cls.name: cls for cls in (LSH, SBLSH, KLSH, NMLSH, SH, ITQ, DPSH, DSDH, DSDHA, DSDHB, DSDHC)
+    cls.name: cls for cls in (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP)
 }
 
 
