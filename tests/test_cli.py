@@ -94,12 +94,33 @@ def test_train_without_a_network(tmp_path):
     assert report["map"] > 0.2
 
 
+def test_train_on_gist(tmp_path):
+    out = tmp_path / "run"
+    run("train", "digits", "--method", "itq", "--features", "gist", "--bits", 12, "--out", out)
+    report = json.loads(run("evaluate", out, "digits", "--json"))
+    assert report["map"] > 0.2
+    run("encode", out, "digits", "--out", tmp_path / "codes")
+    assert len(bp.Codes.load(tmp_path / "codes")) == 1797
+
+
 def test_own_folder_trains_on_all_images(photos, tmp_path):
     out = tmp_path / "run"
     run("train", photos, "--bits", 8, "--backbone", "small", "--out", out, *FAST)
     about = json.loads((out / "model.json").read_text())
     assert about["about"]["protocol"] is None
     assert about["fitted"]["label_names"] == ["blue", "red"]
+
+
+def test_reproduce_prints_a_table_and_goes_on(tmp_path):
+    table = ["reproduce", "table1", "--dataset", "digits", "--methods", "lsh,itq", "--splits", 1]
+    out = tmp_path / "table.csv"
+    text = run(*table, "--bits", 12, "--out", out)
+    assert "lsh" in text
+    assert "itq" in text
+    rows = out.read_text()
+    assert rows.count("\n") == 3
+    assert run(*table, "--bits", 12, "--out", out) == text
+    assert out.read_text() == rows
 
 
 def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys):

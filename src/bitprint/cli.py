@@ -127,6 +127,10 @@ def train(
     method: Annotated[str, typer.Option(help="see `bitprint methods`")] = "dsdh",
     bits: Annotated[int, typer.Option(help="length of the codes")] = 48,
     backbone: Annotated[str | None, typer.Option(help="network of a deep method")] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="for a method without a network: gist, pixels, or a network's name"),
+    ] = None,
     protocol: Annotated[
         int | None,
         typer.Option(help="setting 1 or 2; by default 1, and all images of a folder of yours"),
@@ -140,6 +144,8 @@ def train(
     ] = None,
 ) -> None:
     """Train a method on images and save the model in a run folder."""
+    import numpy as np
+
     from bitprint.data import split_for
     from bitprint.methods import DeepHasher, create
     from bitprint.methods import method as method_class
@@ -148,26 +154,26 @@ def train(
     deep = issubclass(method_class(method), DeepHasher)
     if deep:
         chosen |= {"device": device} | ({"backbone": backbone} if backbone else {})
-    elif backbone:
+    if deep and features:
+        raise ValueError(
+            f"{method} learns from images; --features is for methods without a network"
+        )
+    if backbone and not deep:
         raise ValueError(f"{method} has no backbone: it learns from features")
     hasher = create(method, bits, **chosen)
     with _progress_bar(f"reading {name}") as progress:
         images = _open(name, labels, progress)
-    about: dict[str, Any] = {"data": name, "protocol": None}
+    rows = np.arange(len(images))
+    about: dict[str, Any] = {"data": name, "protocol": None, "features": features}
     if protocol is not None or name in _NAMED:
         split = split_for(images, protocol or 1, seed)
-        about = {
-            "data": name,
-            "protocol": protocol or 1,
-            "seed": seed,
-            "split": split.fingerprint,
-        }
-        images = images.subset(split.training)
-    _err.print(f"training {method}, {bits} bits, on {len(images)} images")
+        rows = split.training
+        about |= {"protocol": protocol or 1, "seed": seed, "split": split.fingerprint}
+    _err.print(f"training {method}, {bits} bits, on {len(rows)} images")
     if isinstance(hasher, DeepHasher):
-        hasher.fit(images, run=out, progress=True, about=about)
+        hasher.fit(images.subset(rows), run=out, progress=True, about=about)
     else:
-        hasher.fit(images)
+        hasher.fit(_items(images, features)(rows), images.subset(rows).labels)
         hasher.save(out, **about)
     _err.print(f"model saved in {out}")
 
@@ -210,11 +216,11 @@ def evaluate(
         )
     if images.labels is None:
         raise ValueError(f"{name} has no labels to evaluate with")
-    hasher = load(run)
+    hasher, items = load(run), _items(images, about.get("features"))
     report = measure(
-        hasher.encode(images.subset(split.queries)),
+        hasher.encode_queries(items(split.queries)),
         images.labels[split.queries],
-        hasher.encode(images.subset(split.database)),
+        hasher.encode(items(split.database)),
         images.labels[split.database],
         top=top or split.map_at,
         ties=ties,
@@ -236,12 +242,15 @@ def encode(
     labels: LabelsOption = None,
 ) -> None:
     """Turn images into codes and save them."""
-    from bitprint.methods import load
+    import numpy as np
 
-    hasher = load(run)
+    from bitprint.methods import load
+    from bitprint.methods._store import read_description
+
+    hasher, about = load(run), read_description(run)["about"]
     with _progress_bar(f"reading {name}") as progress:
         images = _open(name, labels, progress)
-    codes = hasher.encode(images)
+    codes = hasher.encode(_items(images, about.get("features"))(np.arange(len(images))))
     out.parent.mkdir(parents=True, exist_ok=True)
     codes.save(out)
     ids = out.with_name(out.name + ".ids.txt")
@@ -312,6 +321,17 @@ def _open(name: str, labels: Path | None, progress: Callable[[int, int], None]) 
     if images.skipped:
         _err.print(f"{len(images.skipped)} files skipped, {len(images)} images read")
     return images
+
+
+def _items(images: Any, features: str | None) -> Callable[[Any], Any]:
+    """Return what gives rows of the images: as images, or as the features of this name."""
+    from bitprint.features import extract
+
+    if features is None:
+        return lambda rows: images.subset(rows)
+    with _progress_bar(f"computing {features}") as progress:
+        vectors = extract(images, features, progress=progress)
+    return lambda rows: vectors[rows]
 
 
 @contextmanager
