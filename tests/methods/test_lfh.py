@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bitprint.methods.lfh import LFH, log_posterior, update_others, update_sample
+from bitprint.methods.lfh import LFH, update_others, update_sample
 
 CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 2, 1])
 SEVERAL = np.random.default_rng(1).integers(0, 2, (12, 4)).astype(np.uint8)
@@ -21,7 +21,16 @@ def similar(labels, i, j):
 
 def pair_term(factors, labels, i, j):
     theta = float(factors[i] @ factors[j]) / 2
-    return similar(labels, i, j) * theta - np.log1p(np.exp(theta))
+    return similar(labels, i, j) * theta - np.logaddexp(0, theta)
+
+
+def log_posterior(factors, labels, beta):
+    """All ordered pairs, and the prior once for each pair that a row takes part in."""
+    count = len(factors)
+    pairs = sum(
+        pair_term(factors, labels, i, j) for i in range(count) for j in range(count) if i != j
+    )
+    return pairs - (count - 1) / (2 * beta) * np.square(factors).sum()
 
 
 def sampled_posterior(factors, labels, sample, beta):
@@ -41,14 +50,6 @@ def numerical_gradient(function, factors, i):
             values.append(function(moved))
         gradient[k] = (values[0] - values[1]) / 2e-5
     return gradient
-
-
-@both_kinds
-def test_log_posterior_by_loops(labels):
-    factors = start()
-    pairs = sum(pair_term(factors, labels, i, j) for i in range(12) for j in range(12) if i != j)
-    by_hand = pairs - 11 / (2 * BETA) * np.square(factors).sum()
-    assert log_posterior(factors, labels, BETA) == pytest.approx(by_hand)
 
 
 @both_kinds
@@ -114,7 +115,6 @@ def test_factors_that_are_huge_do_not_overflow():
     update_others(factors, CLASSES, SAMPLE, BETA)
     update_sample(factors, CLASSES, SAMPLE, BETA)
     assert np.all(np.isfinite(factors))
-    assert np.isfinite(log_posterior(factors, CLASSES, BETA))
 
 
 # ---- the whole

@@ -17,6 +17,8 @@ from bitprint.data.vectors import Data, as_features
 from bitprint.methods._store import write_model
 from bitprint.supervision import check_labels, check_several_classes
 
+_BLOCK = 8192  # rows that are projected at a time
+
 
 class Hasher(BaseEstimator, ABC):
     """A method that turns images or features into codes of K bits.
@@ -127,7 +129,12 @@ class FeatureHasher(Hasher):
             raise ValueError(
                 f"{self.name} was fitted on {self.n_features_in_} features, got {features.shape[1]}"
             )
-        return self._project(features)
+        # In blocks: a kernel against a thousand anchors is wider than the features themselves.
+        outputs = np.empty((len(features), self.bits), np.float32)
+        for start in range(0, len(features), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            outputs[rows] = self._project(features[rows])
+        return outputs
 
     @abstractmethod
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None: ...

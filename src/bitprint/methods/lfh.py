@@ -18,9 +18,11 @@ Floats = NDArray[np.float64]
 class LFH(FeatureHasher):
     """Supervised hashing with latent factor models (Zhang, Zhang, Li and Guo, SIGIR 2014).
 
-    Images i and j are similar with probability ``sigma(u_i . u_j / 2)``, and U has a Gaussian
-    prior. U is learned from the labels alone; new images get it by ridge regression on their
-    features, and its signs are the codes. Those of the training images are made so too.
+    Images i and j are similar with probability ``sigma(t_ij)``, ``t_ij = u_i . u_j / 2``, and U
+    has a Gaussian prior. From the labels alone it is learned to maximise
+    ``sum_{i != j} s_ij t_ij - log(1 + exp(t_ij))  -  (N - 1) / (2 beta) ||U||_F^2``;
+    new images get it by ridge regression on their features, and its signs are the codes. Those of
+    the training images are made so too.
 
     Parameters
     ----------
@@ -132,7 +134,7 @@ def update_others(factors: Floats, labels: NDArray, sample: NDArray, beta: float
 def update_sample(factors: Floats, labels: NDArray, sample: NDArray, beta: float) -> None:
     """Improve, in place and one after another, the sampled rows of U against all others.
 
-    No step lowers `log_posterior`.
+    No step lowers the log-posterior of all pairs.
     """
     similar = similarity(labels[sample], labels)
     total = factors.T @ factors
@@ -144,15 +146,3 @@ def update_sample(factors: Floats, labels: NDArray, sample: NDArray, beta: float
         total -= np.outer(row, row)
         factors[i] += np.linalg.solve(total / 8 + prior, missing @ factors - prior @ row)
         total += np.outer(factors[i], factors[i])
-
-
-def log_posterior(factors: Floats, labels: NDArray, beta: float) -> float:
-    """L(U), what the updates raise; for N images it makes N x N numbers, so for small N only.
-
-    ``sum_{i != j} s_ij t_ij - log(1 + exp(t_ij))  -  (N - 1) / (2 beta) ||U||_F^2`` with
-    ``t = U U' / 2``.
-    """
-    t = factors @ factors.T / 2
-    likelihood = similarity(labels, labels) * t - np.logaddexp(0, t)
-    np.fill_diagonal(likelihood, 0)
-    return float(likelihood.sum() - (len(factors) - 1) / (2 * beta) * np.square(factors).sum())
