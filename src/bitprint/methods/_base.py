@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bitprint.codes import Codes, check_bits
@@ -101,8 +101,10 @@ class Hasher(BaseEstimator, ABC):
         return check_labels(labels, count)
 
 
-class FeatureHasher(Hasher):
+class FeatureHasher(TransformerMixin, Hasher):
     """A method that learns from feature vectors; an `ImageSet` is read as its raw pixels.
+
+    It is a scikit-learn transformer, from features to codes as numbers.
 
     A subclass writes `_fit` and `_project` and keeps what it learns in arrays, numbers and
     strings whose names end in an underscore; validation, packing and saving are done here.
@@ -135,6 +137,10 @@ class FeatureHasher(Hasher):
             rows = slice(start, start + _BLOCK)
             outputs[rows] = self._project(features[rows])
         return outputs
+
+    def transform(self, data: Data) -> NDArray[np.int8]:
+        """Codes as -1 and +1, shape (N, K), for use in a scikit-learn pipeline."""
+        return self.encode(data).signs()
 
     @abstractmethod
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None: ...
