@@ -16,6 +16,7 @@ from bitprint.codes import Codes
 from bitprint.evaluation import kernels
 from bitprint.parallel import on_every_core
 from bitprint.supervision import check_labels, similarity
+from bitprint.words import as_planes, as_words
 
 _CPU_CHUNK = 32  # queries that share one walk over the database
 _GPU_PAIRS = 2**25  # query-item pairs on the device at once, about 16 bytes each
@@ -147,9 +148,9 @@ class Task:
     def _words(self) -> tuple[NDArray, NDArray, NDArray, NDArray]:
         """Codes and labels as 64-bit words: (Q, W) of the queries, (W, N) of the database."""
         return (
-            _as_words(self.query_codes.packed),
+            as_words(self.query_codes.packed),
             _label_words(self.query_labels),
-            np.ascontiguousarray(_as_words(self.codes.packed).T),
+            as_planes(self.codes.packed),
             np.ascontiguousarray(_label_words(self.labels).T),
         )
 
@@ -167,17 +168,11 @@ def _split_buckets(counts: NDArray[np.int64]) -> Histograms:
     return Histograms(other + relevant, relevant)
 
 
-def _as_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Rows of bytes as rows of 64-bit words, padded with zeros."""
-    padding = -packed.shape[1] % 8
-    return np.pad(packed, ((0, 0), (0, padding))).view(np.uint64)
-
-
 def _label_words(labels: NDArray) -> NDArray[np.uint64]:
     """Class numbers as one word each, rows of zeros and ones as packed bits."""
     if labels.ndim == 1:
         return labels.astype(np.uint64)[:, None]
-    return _as_words(np.packbits(labels, axis=1))
+    return as_words(np.packbits(labels, axis=1))
 
 
 def _chunks(count: int, size: int) -> list[slice]:

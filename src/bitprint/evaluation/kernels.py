@@ -6,12 +6,11 @@ database plane by plane, (W, N), so that the inner loops run along the database 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 from numpy.typing import NDArray
+
+from bitprint.words import popcount
 
 _BLOCK = 2048  # database items whose words and buckets stay in the first-level cache
 _LANES = 4  # interleaved histograms: an increment need not wait for the one before it
@@ -20,18 +19,6 @@ _NEGLIGIBLE = 1e-20  # weight, relative to the largest, at which a probability t
 Words = NDArray[np.uint64]
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-def _type_popcount(_context: Any, _word: Any) -> Any:
-    """Number of ones in a word: LLVM's ctpop, one machine instruction, vectorised where it can."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.uint64(types.uint64), generate
-
-
-_popcount: Any = intrinsic(_type_popcount)
 
 
 @njit(nogil=True, cache=True)
@@ -56,7 +43,7 @@ def _fill_buckets(
     for w in range(codes.shape[0]):
         block = codes[w, start:stop]  # contiguous, or the loop below does not vectorise
         for i in range(size):
-            buckets[i] += np.uint32(2 * _popcount(block[i] ^ code[w]))
+            buckets[i] += np.uint32(2 * popcount(block[i] ^ code[w]))
     if one_class:
         block = labels[0, start:stop]
         for i in range(size):

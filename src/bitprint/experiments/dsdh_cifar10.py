@@ -23,25 +23,17 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Rows of the table. "paper" and "authors" are at the paper's mu, nu and eta."""
 
+_ADAMW: dict[str, Any] = {
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "trunk_lr": 3e-4,
+    "schedule": "cosine",
+    "weight_decay": 0.01,
+    "augment": "flip+shift",
+}
 RECIPES: dict[str, dict[str, Any]] = {
-    "efficientnet-lite0": {
-        "epochs": 40,
-        "optimizer": "adamw",
-        "lr": 1e-3,
-        "trunk_lr": 3e-4,
-        "schedule": "cosine",
-        "weight_decay": 0.01,
-        "augment": "flip+shift",
-    },
-    "resnet-50": {
-        "epochs": 30,
-        "optimizer": "adamw",
-        "lr": 1e-3,
-        "trunk_lr": 3e-4,
-        "schedule": "cosine",
-        "weight_decay": 0.01,
-        "augment": "flip+shift",
-    },
+    "efficientnet-lite0": {"epochs": 40} | _ADAMW,
+    "resnet-50": {"epochs": 30} | _ADAMW,
 }
 """How each network is trained, the same for all variants."""
 

@@ -1,0 +1,1 @@
+"""Searching codes by Hamming distance."""

@@ -1,0 +1,204 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+from bitprint.search import kernels, scans
+from bitprint.words import as_planes, as_words
+
+DISPATCHERS = (scans.scan_nearest, scans.count_within, scans.place_within)
+
+
+def naive_distances(queries, codes):
+    """All distances of packed codes, bit by bit; shape (Q, N)."""
+    ones = np.unpackbits(queries, axis=1)[:, None] != np.unpackbits(codes, axis=1)[None]
+    return ones.sum(axis=2)
+
+
+def naive_ranking(distances, alive):
+    """Live positions of one query's distances, by distance and then by position."""
+    return [i for i in np.argsort(distances, kind="stable") if alive[i]]
+
+
+def random_codes(rng, size, bits, *, kind="uniform"):
+    """Packed codes; `kind` says how much they have in common."""
+    if kind == "equal":
+        signs = np.repeat(rng.random((1, bits)) < 0.5, size, axis=0)
+    elif kind == "clustered":
+        centres = rng.random((4, bits)) < 0.5
+        signs = centres[rng.integers(0, 4, size)] ^ (rng.random((size, bits)) < 0.05)
+    else:
+        signs = rng.random((size, bits)) < 0.5
+    if kind == "duplicates" and size:
+        signs = signs[rng.integers(0, -(-size // 5), size)]
+    return np.packbits(signs, axis=1)
+
+
+def with_spare_columns(planes, rng):
+    """A database with room to grow, whose room is filled with codes that must not be found."""
+    return np.hstack([planes, rng.integers(0, 2**63, (len(planes), 37), dtype=np.uint64)])
+
+
+def search_all_ways(queries, codes, k, radius, alive):
+    """Check `nearest` and `within` against the naive ranking of every query."""
+    rng = np.random.default_rng(len(codes))
+    words, planes = as_words(queries), with_spare_columns(as_planes(codes), rng)
+    positions, near = kernels.nearest(words, planes, len(codes), k, alive)
+    offsets, matches, match_distances = kernels.within(words, planes, len(codes), radius, alive)
+    assert positions.shape == near.shape == (len(queries), k)
+    assert (positions.dtype, near.dtype) == (np.int64, np.int32)
+    assert (matches.dtype, match_distances.dtype) == (np.int64, np.int32)
+    assert offsets.shape == (len(queries) + 1,)
+    assert offsets[0] == 0
+    assert offsets[-1] == len(matches) == len(match_distances)
+    live = np.ones(len(codes)) if alive is None else alive
+    for q, distances in enumerate(naive_distances(queries, codes)):
+        ranking = naive_ranking(distances, live)
+        best = ranking[:k]
+        missing = [-1] * (k - len(best))
+        assert positions[q].tolist() == best + missing
+        assert near[q].tolist() == distances[best].tolist() + missing
+        close = [i for i in ranking if distances[i] <= radius]
+        found = slice(offsets[q], offsets[q + 1])
+        assert matches[found].tolist() == close
+        assert match_distances[found].tolist() == distances[close].tolist()
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    bits=st.integers(1, 200),
+    size=st.one_of(st.integers(0, 200), st.integers(900, 3000)),
+    count=st.integers(0, 4),
+    k=st.one_of(st.integers(1, 12), st.integers(90, 260), st.just(3001)),
+    kind=st.sampled_from(["uniform", "duplicates", "clustered", "equal"]),
+    removed=st.sampled_from([None, 0.0, 0.3, 0.98, 1.0]),
+    threads=st.integers(1, 4),
+    few=st.sampled_from([0, 100]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_search_equals_the_naive_ranking(bits, size, count, k, kind, removed, threads, few, seed):
+    rng = np.random.default_rng(seed)
+    codes = random_codes(rng, size, bits, kind=kind)
+    queries = random_codes(rng, count, bits)
+    if size:
+        queries[::2] = codes[rng.integers(0, size, len(queries[::2]))]
+    alive = None if removed is None else (rng.random(size) >= removed).astype(np.uint8)
+    radius = int(rng.integers(0, bits + 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        patch.setattr(kernels, "_SMALL", 0 if threads > 1 else kernels._SMALL)
+        patch.setattr(kernels, "_FEW", few)  # 0: the queries are split, 100: the database
+        search_all_ways(queries, codes, k, radius, alive)
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 127, 128, 1023, 1024, 1025, 1087, 1088, 2048, 2049])
+@pytest.mark.parametrize("bits", [64, 65])
+def test_the_edges_of_groups_and_blocks(size, bits):
+    """The last code is the nearest, so that no edge may swallow it."""
+    rng = np.random.default_rng(size)
+    codes = random_codes(rng, size, bits)
+    search_all_ways(codes[-1:], codes, 1, 0, None)
+    search_all_ways(codes[-1:], codes, 7, 24, None)
+
+
+@pytest.mark.parametrize("bits", [64, 128, 192])
+@pytest.mark.parametrize("k", [1, 2, 100])
+def test_codes_that_come_ever_closer(bits, k):
+    """Every code is accepted when it is met, and most candidates are dropped again."""
+    ones = np.sort(np.arange(3000) * (bits + 1) // 3000)[::-1]
+    codes = np.packbits(np.arange(bits) < ones[:, None], axis=1)
+    search_all_ways(np.zeros((1, bits // 8), np.uint8), codes, k, 2, None)
+
+
+@pytest.mark.parametrize("k", [1, 3, 4, 10])
+def test_the_search_may_end_at_any_moment(k):
+    """Also just after candidates were dropped, with ties among those that are still needed."""
+    distances = 128 - np.arange(384) // 3
+    planes = as_planes(np.packbits(np.arange(128) < distances[:, None], axis=1))
+    query = np.zeros((1, 2), np.uint64)
+    for count in range(k, 385):
+        best = np.argsort(distances[:count], kind="stable")[:k]
+        assert kernels.nearest(query, planes, count, k, None)[0].tolist() == [best.tolist()]
+
+
+def test_equal_codes_come_in_the_order_of_insertion():
+    codes = np.full((2500, 8), 0b1011, np.uint8)
+    words, planes = as_words(codes[:1]), as_planes(codes)
+    positions, distances = kernels.nearest(words, planes, 2500, 1200, None)
+    assert positions.tolist() == [list(range(1200))]
+    assert not distances.any()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("queries", [1, 2, 40, 300])
+def test_the_split_among_threads_does_not_show(monkeypatch, threads, queries):
+    """Ties across the cuts included: 12-bit codes have few distances."""
+    rng = np.random.default_rng(threads)
+    words = as_words(random_codes(rng, queries, 12))
+    planes = as_planes(random_codes(rng, 20_000, 12))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    alone = kernels.nearest(words, planes, 20_000, 50, None)
+    alone_within = kernels.within(words, planes, 20_000, 1, None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(kernels, "_SMALL", 0)
+    together = kernels.nearest(words, planes, 20_000, 50, None)
+    together_within = kernels.within(words, planes, 20_000, 1, None)
+    for one, many in zip(alone + alone_within, together + together_within, strict=True):
+        np.testing.assert_array_equal(one, many)
+
+
+@given(st.integers(0, 5), st.integers(1, 30))
+def test_words_and_planes_hold_the_bytes_and_zeros(size, width):
+    packed = np.random.default_rng(width).integers(1, 256, (size, width), dtype=np.uint8)
+    words, planes = as_words(packed), as_planes(packed)
+    padded = words.view(np.uint8)
+    assert words.shape == (size, -(-width // 8))
+    np.testing.assert_array_equal(padded[:, :width], packed)
+    assert not padded[:, width:].any()
+    assert planes.flags.c_contiguous
+    np.testing.assert_array_equal(planes, words.T)
+
+
+def test_nothing_compiles_after_the_warm_up():
+    """Whatever the width, the removals and the flags of the arrays: one signature each."""
+    kernels.warm_up()
+    before = [list(dispatcher.signatures) for dispatcher in DISPATCHERS]
+    assert [len(signatures) for signatures in before] == [1, 1, 1]
+    rng = np.random.default_rng(0)
+    for bits in (12, 64, 100):
+        codes = random_codes(rng, 300, bits)
+        words, planes = as_words(codes[::7]), as_planes(codes)
+        planes.flags.writeable = False
+        for alive in (None, np.ones(300, np.uint8), np.ones(600, np.uint8)[::2]):
+            kernels.nearest(words, planes, 300, np.int64(5), alive)
+            kernels.within(words[1:], planes, 300, 3, alive)
+            kernels.nearest(words[::2], planes.T.copy().T, 300, 5, alive)
+    assert [list(dispatcher.signatures) for dispatcher in DISPATCHERS] == before
+
+
+def test_the_scan_is_vectorised():
+    """It reads neighbouring codes at once: no code is gathered one by one into a vector."""
+    kernels.warm_up()
+    (signature,) = scans.scan_nearest.signatures
+    fresh = njit(nogil=True)(scans.scan_nearest.py_func)  # the cache keeps no assembly
+    fresh.compile(signature)
+    assembly = fresh.inspect_asm(signature)
+    if "vpopcntq" not in assembly:
+        pytest.skip("this processor has no vector popcount")
+    assert "gather" not in assembly
+
+
+def test_wrong_arguments_are_refused():
+    words, planes = np.zeros((2, 1), np.uint64), np.zeros((1, 9), np.uint64)
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        kernels.nearest(words, planes, 9, 0, None)
+    with pytest.raises(ValueError, match="radius must be at least 0, got -1"):
+        kernels.within(words, planes, 9, -1, None)
+    with pytest.raises(ValueError, match="queries of 1 words do not compare with codes of 2"):
+        kernels.nearest(words, np.zeros((2, 9), np.uint64), 9, 1, None)
+    with pytest.raises(ValueError, match="10 codes were announced"):
+        kernels.nearest(words, planes, 10, 1, None)
+    with pytest.raises(ValueError, match="8 marks"):
+        kernels.within(words, planes, 9, 1, np.ones(8, np.uint8))
