@@ -10,15 +10,26 @@ if TYPE_CHECKING:
     from bitprint.data.images import ImageSet
     from bitprint.evaluation.metrics import evaluate
     from bitprint.methods import create, list_methods, load
+    from bitprint.search.index import Index
     from bitprint.training.plan import Training
 
-__all__ = ["Codes", "ImageSet", "Training", "create", "evaluate", "list_methods", "load"]
+__all__ = [
+    "Codes",
+    "ImageSet",
+    "Index",
+    "Training",
+    "create",
+    "evaluate",
+    "list_methods",
+    "load",
+]
 
 # Each name is imported when it is first used: torch alone takes seconds, and most commands start
 # by parsing their arguments.
 _HOMES = {
     "Codes": "bitprint.codes",
     "ImageSet": "bitprint.data.images",
+    "Index": "bitprint.search.index",
     "Training": "bitprint.training.plan",
     "create": "bitprint.methods",
     "evaluate": "bitprint.evaluation.metrics",

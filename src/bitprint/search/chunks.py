@@ -1,0 +1,115 @@
+"""Codes, ids and removals in an index file: chunks that are written once, and bitmaps over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.search import details
+from bitprint.search.details import NOTHING, Item
+from bitprint.search.file import Header, IndexFile, checksum
+from bitprint.search.ids import Ids, from_bytes, to_bytes
+
+_CHUNK = 65_536
+
+Packed = NDArray[np.uint8]
+Flags = NDArray[np.uint8]
+
+
+class Chunk(NamedTuple):
+    """Where a chunk lies, and whether it has paths and labels."""
+
+    first: int
+    size: int
+    described: bool
+
+
+def append(
+    file: IndexFile, first: int, packed: Packed, ids: Ids, items: Sequence[Item] | None
+) -> None:
+    """Write codes at the positions from `first` on, as chunks."""
+    for start in range(0, len(packed), _CHUNK):
+        span = slice(start, start + _CHUNK)
+        known = [] if items is None else [item for item in items[span] if item != NOTHING]
+        place = (first + start, len(packed[span]), int(bool(known)))
+        blobs = (packed[span].tobytes(), to_bytes(ids[span]))
+        file.db.execute(
+            "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)",
+            (*place, checksum(*place, *blobs), *blobs),
+        )
+        if items is not None and known:
+            details.write(file, first + start, items[span])
+
+
+def read(file: IndexFile, header: Header, start: int) -> Iterator[tuple[Chunk, Packed, Ids]]:
+    """Read the chunks from position `start` on: where they lie, packed codes, ids."""
+    rows = file.db.execute("SELECT * FROM chunks WHERE first >= ? ORDER BY first", (start,))
+    for first, count, described, expected, codes, ids in rows:
+        if first != start or expected != checksum(first, count, described, codes, ids):
+            raise file.damaged("a chunk of codes")
+        packed = np.frombuffer(codes, np.uint8).reshape(count, -(-header.bits // 8))
+        yield Chunk(first, count, bool(described)), packed, from_bytes(ids, str(header.kind))
+        start += count
+    if start != header.total:
+        raise file.damaged("the number of codes")
+
+
+def write_removed(file: IndexFile, first: int, generation: int, removed: Flags) -> None:
+    """Write which codes of a chunk are removed: one flag per code."""
+    bitmap = np.packbits(removed).tobytes()
+    file.db.execute(
+        "INSERT OR REPLACE INTO removed VALUES (?, ?, ?, ?)",
+        (first, generation, checksum(first, generation, bitmap), bitmap),
+    )
+
+
+def read_removed(file: IndexFile, since: int) -> Iterator[tuple[int, Flags]]:
+    """Read the flags that changed after generation `since`, chunk by chunk, padded with zeros."""
+    rows = file.db.execute("SELECT * FROM removed WHERE generation > ?", (since,))
+    for first, generation, expected, bitmap in rows:
+        if expected != checksum(first, generation, bitmap):
+            raise file.damaged("a list of removed codes")
+        yield first, np.unpackbits(np.frombuffer(bitmap, np.uint8))
+
+
+def rewrite(file: IndexFile, header: Header, chunks: Sequence[Chunk], alive: Flags) -> None:
+    """Rewrite the codes that are alive, in order, as full chunks, and drop the others.
+
+    Codes only move towards the front, and a chunk is deleted before anything is written in its
+    place, so that one pass over the file does it.
+    """
+    file.db.execute("DELETE FROM removed")
+    written = 0
+    parts: list[_Part] = []
+    for number, chunk in enumerate(chunks, start=1):
+        parts.append(_take(file, header, chunk, alive))
+        waiting = sum(len(part.ids) for part in parts)
+        if waiting < _CHUNK and number < len(chunks):
+            continue
+        full = waiting if number == len(chunks) else waiting - waiting % _CHUNK
+        packed = np.concatenate([part.packed for part in parts])
+        ids = np.concatenate([part.ids for part in parts])
+        items = [item for part in parts for item in part.items]
+        append(file, written, packed[:full], ids[:full], items[:full])
+        parts = [_Part(packed[full:], ids[full:], items[full:])]
+        written += full
+
+
+class _Part(NamedTuple):
+    packed: Packed
+    ids: Ids
+    items: list[Item]
+
+
+def _take(file: IndexFile, header: Header, chunk: Chunk, alive: Flags) -> _Part:
+    """Delete a chunk and return what is alive of it."""
+    first, size, described = chunk
+    _, packed, ids = next(read(file, header, first))
+    items = details.read(file, first, size) if described else [NOTHING] * size
+    file.db.execute("DELETE FROM chunks WHERE first = ?", (first,))
+    file.db.execute("DELETE FROM details WHERE first >= ? AND first < ?", (first, first + size))
+    kept = np.flatnonzero(alive[first : first + size])
+    return _Part(packed[kept], ids[kept], [items[row] for row in kept])

@@ -1,0 +1,145 @@
+"""Paths and labels of the codes in an index file: 512 codes to a row, written once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.search.file import IndexFile, checksum
+
+# Few enough that the path of one hit is quick to find, many enough that labels read in bulk.
+_PAGE = 512
+
+
+class Item(NamedTuple):
+    """What an index knows of a code besides its bits."""
+
+    path: str | None
+    labels: tuple[str, ...]
+
+
+NOTHING = Item(None, ())
+
+
+def as_items(
+    count: int,
+    paths: Iterable[str | os.PathLike[str] | None] | None,
+    labels: Iterable[Iterable[str]] | None,
+) -> list[Item] | None:
+    """Check paths and labels, one entry per code; None where neither is given.
+
+    Examples
+    --------
+    >>> as_items(2, ["a.png", None], [["cat", "sofa"], []])
+    [Item(path='a.png', labels=('cat', 'sofa')), Item(path=None, labels=())]
+    """
+    if paths is None and labels is None:
+        return None
+    path_list = [_as_path(path) for path in paths] if paths is not None else [None] * count
+    label_list = [_as_names(names) for names in labels] if labels is not None else [()] * count
+    for what, given in (("paths", len(path_list)), ("lists of labels", len(label_list))):
+        if given != count:
+            raise ValueError(f"{given} {what} for {count} codes; give one per code")
+    return [Item(path, names) for path, names in zip(path_list, label_list, strict=True)]
+
+
+def _as_path(path: str | os.PathLike[str] | None) -> str | None:
+    name = None if path is None else os.fspath(path)
+    if name is not None and not isinstance(name, str):
+        raise ValueError(f"a path is a string or None, got {name!r}")
+    return name
+
+
+def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    listed = () if isinstance(names, str) else tuple(names)
+    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
+        raise ValueError(f"the labels of a code are a list of names, got {names!r}")
+    return tuple(str(name) for name in listed)
+
+
+def write(file: IndexFile, first: int, items: Sequence[Item]) -> None:
+    """Write the items of a chunk whose first code is at position `first`."""
+    for start in range(0, len(items), _PAGE):
+        _write_page(file, first + start, items[start : start + _PAGE])
+
+
+def _write_page(file: IndexFile, first: int, items: Sequence[Item]) -> None:
+    numbering: dict[str, int] = {}
+    numbers = [numbering.setdefault(n, len(numbering)) for item in items for n in item.labels]
+    labels = (
+        json.dumps(list(numbering)),
+        np.array([len(item.labels) for item in items], "<u4").tobytes(),
+        np.array(numbers, "<u4").tobytes(),
+    )
+    paths = json.dumps([item.path for item in items])
+    page = (first, len(items))
+    checksums = (checksum(*page, *labels), checksum(*page, paths))
+    file.db.execute(
+        "INSERT INTO details VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*page, *checksums, *labels, paths)
+    )
+
+
+def read(file: IndexFile, first: int, count: int) -> list[Item]:
+    """Read the items of a chunk of `count` codes."""
+    return [item for start in _page_starts(first, count) for item in _read_page(file, start)]
+
+
+def read_at(file: IndexFile, places: Iterable[tuple[int, int]]) -> list[Item]:
+    """Read single items, each given by the first position of its chunk and its own position."""
+    pages: dict[int, list[Item]] = {}
+    items = []
+    for first, position in places:
+        offset = (position - first) % _PAGE
+        start = position - offset
+        if start not in pages:
+            pages[start] = _read_page(file, start)
+        items.append(pages[start][offset])
+    return items
+
+
+def _read_page(file: IndexFile, first: int) -> list[Item]:
+    row = file.db.execute("SELECT * FROM details WHERE first = ?", (first,)).fetchone()
+    if row is None:
+        raise file.damaged("a row of paths and labels")
+    count, labels_checksum, paths_checksum, names, counts, numbers, paths = row[1:]
+    checksums = (checksum(first, count, names, counts, numbers), checksum(first, count, paths))
+    if (labels_checksum, paths_checksum) != checksums:
+        raise file.damaged("a row of paths and labels")
+    known = json.loads(names)
+    remaining = iter(np.frombuffer(numbers, "<u4").tolist())
+    return [
+        Item(path, tuple(known[next(remaining)] for _ in range(labels)))
+        for path, labels in zip(json.loads(paths), np.frombuffer(counts, "<u4"), strict=True)
+    ]
+
+
+def labelled(file: IndexFile, chunks: Iterable[tuple[int, int]], label: str) -> NDArray[np.int64]:
+    """Return the positions of the codes that carry a label, removed ones included.
+
+    `chunks` are the first position and the number of codes of each chunk that has details.
+    """
+    expected = iter([start for chunk in chunks for start in _page_starts(*chunk)])
+    positions = [np.empty(0, np.int64)]
+    rows = file.db.execute(
+        "SELECT first, count, labels_checksum, names, counts, numbers FROM details ORDER BY first"
+    )
+    for first, count, found, names, counts, numbers in rows:
+        if first != next(expected, None) or found != checksum(first, count, names, counts, numbers):
+            raise file.damaged("a row of labels")
+        known = json.loads(names)
+        if label in known:
+            hits = np.frombuffer(numbers, "<u4") == known.index(label)
+            owners = np.repeat(np.arange(first, first + count), np.frombuffer(counts, "<u4"))
+            positions.append(owners[hits])
+    if next(expected, None) is not None:
+        raise file.damaged("the number of rows of labels")
+    return np.concatenate(positions)
+
+
+def _page_starts(first: int, count: int) -> range:
+    return range(first, first + count, _PAGE)

@@ -1,0 +1,251 @@
+"""The index file: an SQLite database, its header, its transactions, and its errors in words.
+
+Tables
+------
+meta
+    What the index is and how far it has come: one row per field of `Header`, and a checksum.
+chunks
+    Up to 65,536 codes and their ids, written once; `first` is the position of the first code.
+removed
+    Per chunk that lost codes, one bit per code, and the generation that last changed it.
+details
+    Paths and labels, 512 codes to a row, for the chunks that have any.
+
+Every row carries a checksum, and the header counts what the rows must add up to, so that damage is
+found before it is searched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from bitprint.files import write_atomically
+
+_FORMAT = "bitprint.index"
+_VERSION = 1
+_MAGIC = b"SQLite format 3\0"
+
+# Space is given back in the transaction that frees it; pages of 16 KiB read blobs twice as fast as
+# the usual 4 KiB.
+_SCHEMA = """
+PRAGMA page_size = 16384;
+PRAGMA auto_vacuum = FULL;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE chunks (
+    first INTEGER PRIMARY KEY, count INTEGER NOT NULL, described INTEGER NOT NULL,
+    checksum INTEGER NOT NULL, codes BLOB NOT NULL, ids BLOB NOT NULL
+);
+CREATE TABLE removed (
+    first INTEGER PRIMARY KEY, generation INTEGER NOT NULL,
+    checksum INTEGER NOT NULL, bitmap BLOB NOT NULL
+);
+CREATE TABLE details (
+    first INTEGER PRIMARY KEY, count INTEGER NOT NULL,
+    labels_checksum INTEGER NOT NULL, paths_checksum INTEGER NOT NULL,
+    names TEXT NOT NULL, counts BLOB NOT NULL, numbers BLOB NOT NULL, paths TEXT NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the file says about itself.
+
+    Every write makes a new generation; `compacted` is the last one that moved codes to new
+    positions. `total` counts positions, `live` those that are not removed.
+    """
+
+    bits: int
+    model: str | None
+    kind: str | None = None
+    generation: int = 0
+    compacted: int = 0
+    total: int = 0
+    live: int = 0
+
+
+class IndexFile:
+    """One open index file; not safe to share between threads without a lock."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self.path = path
+        _check_is_database(path)
+        with _plain_errors(path):
+            self.db = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode=rw",
+                uri=True,
+                timeout=timeout,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        try:
+            self.header()
+            with _plain_errors(path):
+                self.db.execute("PRAGMA journal_mode = WAL")
+                self.db.execute("PRAGMA synchronous = FULL")
+                self.db.execute("PRAGMA fullfsync = TRUE")
+        except BaseException:
+            self.db.close()
+            raise
+
+    @staticmethod
+    def create(path: Path, bits: int, model: str | None) -> None:
+        """Write an empty index to a path where nothing is yet."""
+        log = path.with_name(path.name + "-wal")
+        if log.exists():
+            raise FileExistsError(f"{log}: left over from another index; remove it or rename it")
+        db = sqlite3.connect(":memory:", isolation_level=None)
+        db.executescript(_SCHEMA)
+        _write_header(db, Header(bits, model))
+        content = db.serialize()
+        db.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            raise FileExistsError(
+                f"{path}: exists already; open it, or create the index under another name"
+            ) from None
+        try:
+            write_atomically(path, content)
+        except BaseException:
+            path.unlink()
+            raise
+
+    def close(self) -> None:
+        """Close the file; the last to close it folds the log back into it."""
+        with _plain_errors(self.path):
+            self.db.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read one consistent state, whatever others write meanwhile."""
+        with self._transaction("BEGIN"):
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write all or nothing; waits for another writer, durable when it ends."""
+        with self._transaction("BEGIN IMMEDIATE"):
+            yield
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        with _plain_errors(self.path):
+            self.db.execute(begin)
+            try:
+                yield
+                self.db.execute("COMMIT")
+            except BaseException:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                raise
+
+    def fold_log(self) -> None:
+        """Move what the log holds into the file, as far as readers allow, and shorten both."""
+        with _plain_errors(self.path):
+            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def changes(self) -> int:
+        """Return a number that differs whenever another connection has written to the file."""
+        with _plain_errors(self.path):
+            return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+
+    def header(self) -> Header:
+        """Read and check the header."""
+        with _plain_errors(self.path):
+            try:
+                found = dict(self.db.execute("SELECT key, value FROM meta"))
+            except sqlite3.OperationalError as error:
+                if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
+                    raise
+                found = {}  # no such table: somebody else's database
+        if found.get("format") != _FORMAT:
+            raise ValueError(f"{self.path}: not a bitprint index")
+        version = found.get("version")
+        if version != str(_VERSION):
+            raise ValueError(
+                f"{self.path}: an index of version {version}, this is version {_VERSION}; "
+                "upgrade bitprint to read it"
+            )
+        expected = found.pop("checksum", None)
+        if expected != str(checksum(*sorted(found.items()))):
+            raise self.damaged("its header")
+        return Header(**{field.name: json.loads(found[field.name]) for field in fields(Header)})
+
+    def write_header(self, header: Header) -> None:
+        """Write the header, inside a transaction."""
+        _write_header(self.db, header)
+
+    def damaged(self, what: str) -> ValueError:
+        """Describe damage that a check found."""
+        return ValueError(
+            f"{self.path}: the file is damaged ({what} does not check out); restore it from a copy"
+        )
+
+
+def checksum(*values: object) -> int:
+    """CRC-32 of values as SQLite stores them, their types and lengths included.
+
+    Examples
+    --------
+    >>> checksum(1, b"ab") == checksum(1, "ab"), checksum("a", "b") == checksum("ab", "")
+    (False, False)
+    """
+    crc = 0
+    for value in values:
+        data = value if isinstance(value, bytes) else repr(value).encode()
+        crc = zlib.crc32(f"{type(value).__name__} {len(data)}:".encode(), crc)
+        crc = zlib.crc32(data, crc)
+    return crc
+
+
+def _write_header(db: sqlite3.Connection, header: Header) -> None:
+    rows = {key: json.dumps(value) for key, value in asdict(header).items()}
+    rows |= {"format": _FORMAT, "version": str(_VERSION)}
+    rows["checksum"] = str(checksum(*sorted(rows.items())))
+    db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows.items())
+
+
+def _check_is_database(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such index; create it first")
+    if not path.is_file():
+        raise ValueError(f"{path}: not a file, so not a bitprint index")
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise ValueError(f"{path}: not a bitprint index, or one cut off at its beginning")
+
+
+@contextmanager
+def _plain_errors(path: Path) -> Iterator[None]:
+    """Say in one sentence what SQLite reports by number."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise TimeoutError(
+                f"{path}: another writer holds the index; try again when it is done"
+            ) from error
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            raise OSError(
+                f"{path}: the disk failed or is full ({error}), so nothing of this call was "
+                "stored; free some space and try again"
+            ) from error
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise PermissionError(
+                f"{path}: the index or its folder may not be written ({error}); "
+                "change their permissions"
+            ) from error
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path}: the file is damaged ({reason}); restore it from a copy"
+        ) from error

@@ -1,0 +1,128 @@
+"""Ids of an index: integers or strings, their bytes in the file, and the way back to positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# int64, or Python strings in an array of objects.
+Ids = NDArray[Any]
+Positions = NDArray[np.int64]
+
+
+def as_ids(ids: Iterable[int] | Iterable[str]) -> Ids:
+    """Return ids as one array: int64, or objects that are all strings.
+
+    Examples
+    --------
+    >>> as_ids(range(3)).dtype, as_ids(["a", "b"]).dtype
+    (dtype('int64'), dtype('O'))
+    """
+    if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "i":
+        return ids.astype(np.int64)
+    if isinstance(ids, str | bytes):
+        raise ValueError(f"ids are a list of integers or of strings, got the single {ids!r}")
+    values: list[Any] = list(ids)
+    if all(isinstance(value, str) for value in values):
+        for value in values:
+            if "\0" in value:
+                raise ValueError(f"the id {value!r} holds a null character, which ids may not")
+        array = np.empty(len(values), object)
+        array[:] = [str(value) for value in values]
+        return array
+    if all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values):
+        try:
+            return np.array([int(value) for value in values], np.int64)
+        except OverflowError:
+            raise ValueError("integer ids lie between -2**63 and 2**63 - 1") from None
+    raise ValueError("ids are all integers or all strings")
+
+
+def kind_of(ids: Ids) -> str:
+    """Tell "integer" ids from "string" ids."""
+    return "string" if ids.dtype == object else "integer"
+
+
+def to_bytes(ids: Ids) -> bytes:
+    """Serialise ids: little-endian 64-bit integers, or UTF-8 separated by null characters."""
+    if ids.dtype == object:
+        # Names of files may hold bytes that are not text; Python keeps those as lone surrogates.
+        return "\0".join(ids).encode("utf-8", "surrogatepass")
+    return ids.astype("<i8").tobytes()
+
+
+def from_bytes(data: bytes, kind: str) -> Ids:
+    """Undo `to_bytes`, for one id or more."""
+    if kind == "integer":
+        return np.frombuffer(data, "<i8").astype(np.int64, copy=False)
+    return np.array(data.decode("utf-8", "surrogatepass").split("\0"), object)
+
+
+def first_repeated(ids: Ids) -> object:
+    """Return an id that occurs twice, or None.
+
+    Examples
+    --------
+    >>> first_repeated(as_ids([3, 1, 3])), first_repeated(as_ids(["a", "b"]))
+    (3, None)
+    """
+    if ids.dtype == object:
+        seen: set[str] = set()
+        for value in ids:
+            if value in seen:
+                return value
+            seen.add(value)
+        return None
+    ordered = np.sort(ids)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    return int(repeated[0]) if len(repeated) else None
+
+
+class IntegerLookup:
+    """Positions of integer ids, 16 bytes each, as sorted runs.
+
+    Each run is at least twice as long as the next, so that there are few of them and an id is
+    merged into a longer run only a few times, however small the batches that arrive.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[Ids, Positions]] = []
+
+    def extend(self, ids: Ids, first: int) -> None:
+        """Learn ids at the positions `first`, `first + 1`, and so on."""
+        if not len(ids):
+            return
+        positions = np.arange(first, first + len(ids))
+        while self._runs and len(self._runs[-1][0]) < 2 * len(ids):
+            older = self._runs.pop()
+            ids = np.concatenate([older[0], ids])
+            positions = np.concatenate([older[1], positions])
+        order = np.argsort(ids, kind="stable")
+        self._runs.append((ids[order], positions[order]))
+
+    def find(self, ids: Ids) -> Positions:
+        """Return the last position of each id, or -1."""
+        found = np.full(len(ids), -1, np.int64)
+        for known, positions in self._runs:
+            places = np.searchsorted(known, ids, side="right") - 1
+            hits = (places >= 0) & (known[places] == ids)
+            found[hits] = positions[places[hits]]
+        return found
+
+
+class StringLookup:
+    """Positions of string ids, in a dictionary."""
+
+    def __init__(self) -> None:
+        self._positions: dict[str, int] = {}
+
+    def extend(self, ids: Ids, first: int) -> None:
+        """Learn ids at the positions `first`, `first + 1`, and so on."""
+        self._positions.update(zip(ids, range(first, first + len(ids)), strict=True))
+
+    def find(self, ids: Ids) -> Positions:
+        """Return the last position of each id, or -1."""
+        return np.fromiter((self._positions.get(i, -1) for i in ids), np.int64, len(ids))

@@ -1,0 +1,277 @@
+"""Index: codes, their ids, paths and labels in one durable file, searched exactly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.codes import Codes, check_bits
+from bitprint.search import kernels
+from bitprint.search.details import Item, as_items
+from bitprint.search.file import IndexFile
+from bitprint.search.ids import Ids, Positions, as_ids, first_repeated
+from bitprint.search.memory import View
+from bitprint.search.mirror import Mirror
+from bitprint.words import as_words
+
+_MOST_BITS = 1024
+
+IdList = Iterable[int] | Iterable[str]
+
+
+class Matches(NamedTuple):
+    """The nearest codes of each query, nearest first, ties in insertion order.
+
+    Where fewer than k codes were found, the distance is -1, and the id is -1 or, in an index of
+    strings, None.
+    """
+
+    ids: NDArray[Any]
+    """Shape (Q, k): int64, or strings."""
+    distances: NDArray[np.int32]
+    """Shape (Q, k)."""
+
+
+class MatchesWithin(NamedTuple):
+    """Every code within the radius of each query, nearest first, ties in insertion order."""
+
+    ids: list[NDArray[Any]]
+    """One array per query: int64, or strings."""
+    distances: list[NDArray[np.int32]]
+    """One array per query, of the same lengths."""
+
+
+class Index:
+    """Codes of 1 to 1,024 bits in one file, with exact search by Hamming distance.
+
+    Made by `Index.create` or `Index.open`. What `add`, `remove` and `compact` did is on disk when
+    they return, and none of them is ever half done, whenever the process or the machine stops.
+    Any number of processes and threads may search while one adds: each search sees what had
+    been written when it began. Other writers wait for their turn.
+
+    An open index takes 8 bytes per code for every 64 bits begun, plus 9 bytes for the id and a
+    mark, plus the Python strings where ids are strings (some 50 bytes and their length). The first
+    `add`, `remove` or `items` of a process builds a table of ids: 16 bytes more per code, or some
+    100 for strings.
+
+    While it is in use, the index keeps two files beside it, with `-wal` and `-shm` added to its
+    name. They are part of it; closing the index folds them back.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> codes = bp.Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+    ...         index.add(["a", "b", "c"], codes, labels=[["cat"], ["cat", "sofa"], []])
+    ...     with Index.open(f"{folder}/photos.bp") as index:
+    ...         ids, distances = index.search(codes[:1], k=2)
+    ...         index.items(["b"]), len(index)
+    ([Item(path=None, labels=('cat', 'sofa'))], 3)
+    >>> ids.tolist(), distances.tolist()
+    ([['a', 'b']], [[0, 1]])
+    """
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self.path = mirror.path
+        self.bits = mirror.header.bits
+        self.model = mirror.header.model
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        bits: int,
+        *,
+        model: str | None = None,
+        timeout: float = 30.0,
+    ) -> Index:
+        """Make an empty index at a path where nothing is yet.
+
+        Parameters
+        ----------
+        path : path
+            The file; a name that ends in `.bp` by custom.
+        bits : int
+            The length of the codes, 1 to 1,024.
+        model : str, optional
+            The identity of the hasher whose codes the index will hold.
+        timeout : float, default=30.0
+            Seconds to wait for another writer before giving up.
+        """
+        if check_bits(bits) > _MOST_BITS:
+            raise ValueError(f"an index holds codes of at most {_MOST_BITS} bits, got {bits}")
+        IndexFile.create(Path(path), int(bits), model)
+        return cls.open(path, timeout=timeout)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, timeout: float = 30.0) -> Index:
+        """Open an index; every code is read and its checksum verified.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If it is not an index, is damaged, or was made by a newer version of bitprint.
+        """
+        return cls(Mirror(Path(path), timeout))
+
+    def close(self) -> None:
+        """Close the file; the index is of no use afterwards."""
+        self._mirror.close()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self._mirror.live()
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.path)!r}, {self.bits} bits)"
+
+    def add(
+        self,
+        ids: IdList,
+        codes: Codes,
+        paths: Iterable[str | os.PathLike[str] | None] | None = None,
+        labels: Iterable[Iterable[str]] | None = None,
+    ) -> None:
+        """Add codes: all of them or, if anything fails, none; on disk on return.
+
+        An id that the index holds already is replaced, and counts as inserted now.
+
+        Parameters
+        ----------
+        ids : iterable of int or of str, length N
+            All different; the first batch decides whether the index has integers or strings.
+        codes : Codes
+            N codes of as many bits as the index has.
+        paths : iterable of str, path or None, length N, optional
+            Where each image lies.
+        labels : iterable of iterables of str, length N, optional
+            The names of the labels of each image: none, one or several.
+        """
+        new = as_ids(ids)
+        self._check_codes(codes)
+        if len(new) != len(codes):
+            raise ValueError(f"{len(new)} ids for {len(codes)} codes; give one per code")
+        items = as_items(len(new), paths, labels)
+        repeated = first_repeated(new)
+        if repeated is not None:
+            raise ValueError(f"the id {repeated!r} is given twice in one batch")
+        if len(new):
+            self._mirror.add(new, codes.packed, items)
+
+    def remove(self, ids: IdList) -> None:
+        """Remove codes: all of them or, if an id is unknown, none; on disk on return.
+
+        Their space comes back with `compact`.
+        """
+        old = as_ids(ids)
+        if len(old):
+            self._mirror.remove(old)
+
+    def compact(self) -> None:
+        """Rewrite the file without removed codes and with small batches joined.
+
+        Answers stay the same. Worth its time after many removals, or after many small batches,
+        which make the index slower to open.
+        """
+        self._mirror.compact()
+
+    def search(self, codes: Codes, k: int = 10, label: str | None = None) -> Matches:
+        """Find the k nearest codes of each query.
+
+        Parameters
+        ----------
+        codes : Codes
+            Q queries.
+        k : int, default=10
+            How many to find.
+        label : str, optional
+            Consider only codes that carry this label.
+
+        Returns
+        -------
+        Matches
+            Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, ties by
+            insertion; padded where the index has fewer codes.
+        """
+        self._check_codes(codes)
+        k = _check_whole("k", k, 1)
+        view = self._mirror.view(label)
+        queries = as_words(codes.packed)
+        positions, distances = kernels.nearest(queries, view.planes, view.count, k, view.alive)
+        return Matches(_ids_at(view, positions), distances)
+
+    def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
+        """Find every code at most `radius` away from each query.
+
+        Parameters
+        ----------
+        codes : Codes
+            Q queries.
+        radius : int, default=2
+            The largest distance, in bits.
+        label : str, optional
+            Consider only codes that carry this label.
+
+        Returns
+        -------
+        MatchesWithin
+            Unpacks to (ids, distances), each a list of Q arrays, ordered by distance, ties by
+            insertion.
+        """
+        self._check_codes(codes)
+        radius = _check_whole("radius", radius, 0)
+        view = self._mirror.view(label)
+        queries = as_words(codes.packed)
+        offsets, positions, distances = kernels.within(
+            queries, view.planes, view.count, radius, view.alive
+        )
+        ids = _ids_at(view, positions)
+        spans = [slice(*span) for span in pairwise(offsets.tolist())]
+        return MatchesWithin([ids[span] for span in spans], [distances[span] for span in spans])
+
+    def items(self, ids: IdList) -> list[Item]:
+        """Return the path and the labels of each id, in order."""
+        return self._mirror.items(as_ids(ids))
+
+    def _check_codes(self, codes: Codes) -> None:
+        if codes.bits != self.bits:
+            raise ValueError(
+                f"{self.path}: this index holds codes of {self.bits} bits, got {codes.bits}"
+            )
+
+
+def _ids_at(view: View, positions: Positions) -> Ids:
+    """Return the ids at positions of any shape; -1 or None where the position is -1."""
+    missing = -1 if view.ids.dtype == np.int64 else None
+    ids = np.full(positions.shape, missing, view.ids.dtype)
+    found = positions >= 0
+    ids[found] = view.ids[positions[found]]
+    return ids
+
+
+def _check_whole(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} is a whole number of at least {least}, got {value!r}")
+    return int(value)
