@@ -63,16 +63,19 @@ def main() -> None:
     rows = []
     for name in given.methods:
         measure(name, 1_000, 2)  # compiles what is compiled on first use
-        for count in given.images:
-            rows.append(measure(name, count, 48))
-        for bits in given.bits:
-            if bits != 48:
-                rows.append(measure(name, given.images[0], bits))
-    if given.csv:
-        with given.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        sizes = [(count, 48) for count in given.images]
+        sizes += [(given.images[0], bits) for bits in given.bits if bits != 48]
+        for count, bits in sizes:
+            rows.append(measure(name, count, bits))
+            if given.csv:
+                write(given.csv, rows)
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 if __name__ == "__main__":
