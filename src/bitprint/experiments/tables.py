@@ -73,7 +73,7 @@ def shallow_cells(
 
 
 def compare(rows: Iterable[dict[str, Any]], title: str) -> Table:
-    """Print MAP beside the paper's: mean and spread over the seeds, one line per method.
+    """Lay out MAP beside the paper's: mean and spread over the seeds, one line per method.
 
     Parameters
     ----------
