@@ -1,0 +1,39 @@
+"""The command line: parse, call, print; one file for each group of commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from bitprint.cli import learn, paper
+from bitprint.cli._shared import errors
+
+app = typer.Typer(
+    help="Learn short binary codes for images and search them by Hamming distance.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    paper.demo,
+    learn.data,
+    learn.methods,
+    learn.train,
+    learn.evaluate,
+    learn.encode,
+    paper.reproduce,
+):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; a job that fails says why in one sentence and exits with 1."""
+    try:
+        app()
+    except (ValueError, OSError, FloatingPointError) as error:
+        if os.environ.get("BITPRINT_DEBUG"):
+            raise
+        errors.print(f"bitprint: {error}", style="red", markup=False, soft_wrap=True)
+        sys.exit(1)
