@@ -7,7 +7,7 @@ from bitprint.data import ImageSet, load_digits, split_for
 from bitprint.data.protocols import make_split
 from bitprint.evaluation import evaluate
 from bitprint.experiments.cells import KEY, Cell, _append, hold_out, run_cell, run_cells
-from bitprint.experiments.dsdh_cifar10 import RECIPES, VARIANTS, cells
+from bitprint.experiments.dsdh_cifar10 import BACKBONES, VARIANTS, cells, recipe
 from bitprint.methods import create
 
 SMALL = {"backbone": "small", "epochs": 1, "lr": 1e-2}
@@ -167,7 +167,7 @@ def test_a_new_column_keeps_the_earlier_rows(tmp_path):
 
 
 def test_the_cifar10_table_has_every_cell_once_and_seeds_outermost():
-    backbones = {name: name for name in RECIPES}
+    backbones = {name: name for name in BACKBONES}
     table = cells(list(VARIANTS), backbones, [12, 48], [0, 1])
     assert len({entry.key for entry in table}) == len(table) == 6 * 2 * 2 * 2
     assert [entry.seed for entry in table] == [0] * 24 + [1] * 24
@@ -181,5 +181,5 @@ def test_changes_reach_every_cell_and_its_name():
     assert table[0].variant == "paper e5"
     assert table[0].options["eta"] == 5.0
     assert table[0].options["backbone"] == "hub:x"
-    rest = RECIPES["resnet-50"].items()
+    rest = recipe("paper", "resnet-50").items()
     assert rest <= table[0].options.items()

@@ -151,7 +151,10 @@ class DSDHC(DeepHasher):
 
     def after_epoch(self, state: State) -> dict[str, float]:
         """W in closed form from the outputs of the epoch."""
-        state.tensors["W"] = ridge(state.tensors["U"], state.classes, self.nu / self.mu)
+        # Contiguous, as a checkpoint gives it back: the order of sums depends on it.
+        state.tensors["W"] = ridge(
+            state.tensors["U"], state.classes, self.nu / self.mu
+        ).contiguous()
         return {}
 
     def _check_options(self, labels: NDArray) -> None:

@@ -1,0 +1,249 @@
+"""Exact Hamming search on a GPU: the answers of `bitprint.search.kernels`, from torch tensors.
+
+The scan itself is a Triton kernel on a CUDA device. On any other device, plain torch operations
+give the same answers.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bitprint.codes import Codes
+from bitprint.devices import pick_device
+from bitprint.search.index import Index, Matches, MatchesWithin, _ids_at
+from bitprint.words import as_words
+
+_POSITION = 40  # bits of a found code below its distance
+_NONE = 2**63 - 1  # comes after every found code
+_ROOM = 1 << 16  # codes that a scan may find for each query
+_FIRST = 1 << 12  # codes in the first span, all of which are found
+_GROWTH = 32  # how much longer the next span is
+_QUERIES = 256  # queries at a time: what they find takes 128 MiB
+_PLAIN = 1 << 22  # distances that plain torch operations hold at a time
+
+
+class GpuIndex:
+    """The codes of an index on a GPU, as they were when this was made.
+
+    Parameters
+    ----------
+    index : Index
+        Its codes are copied to the device: 8 bytes each for every 64 bits begun.
+    device : str, default="auto"
+        "cuda", "cuda:1", "cpu"; "auto" takes a GPU where there is one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> codes = bp.Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with bp.Index.create(f"{folder}/photos.bp", bits=4) as index:
+    ...         index.add([7, 8, 9], codes)
+    ...         ids, distances = GpuIndex(index, device="cpu").search(codes[:1], k=2)
+    >>> ids.tolist(), distances.tolist()
+    ([[7, 8]], [[0, 1]])
+    """
+
+    def __init__(self, index: Index, device: str = "auto") -> None:
+        self.device = pick_device(device)
+        self.bits = index.bits
+        self._view = view = index._mirror.view(None)
+        self._planes = _to(view.planes[:, : view.count].view(np.int64), self.device)
+        self._alive = None if view.alive is None else _to(view.alive, self.device)
+
+    def __len__(self) -> int:
+        return self._view.count if self._alive is None else int(self._alive.sum())
+
+    def search(self, codes: Codes, k: int = 10) -> Matches:
+        """Find the k nearest codes of each query, as `Index.search` does."""
+        positions, distances = nearest(self._queries(codes), self._planes, k, self._alive)
+        return Matches(
+            _ids_at(self._view, positions.cpu().numpy()), distances.cpu().numpy().astype(np.int32)
+        )
+
+    def within(self, codes: Codes, radius: int = 2) -> MatchesWithin:
+        """Find every code at most `radius` away from each query, as `Index.within` does."""
+        offsets, positions, distances = within(
+            self._queries(codes), self._planes, radius, self._alive
+        )
+        ids = _ids_at(self._view, positions.cpu().numpy())
+        nearness = distances.cpu().numpy().astype(np.int32)
+        spans = [slice(*span) for span in pairwise(offsets.tolist())]
+        return MatchesWithin([ids[span] for span in spans], [nearness[span] for span in spans])
+
+    def _queries(self, codes: Codes) -> Tensor:
+        if codes.bits != self.bits:
+            raise ValueError(f"this index holds codes of {self.bits} bits, got {codes.bits}")
+        return _to(as_words(codes.packed).view(np.int64), self.device)
+
+
+def nearest(
+    queries: Tensor, planes: Tensor, k: int, alive: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Find the k nearest codes of each query.
+
+    The database is taken in spans, each much longer than those before it together. A span yields
+    only codes closer than the k-th nearest so far, because a later tie never wins: few, so that
+    putting them in order costs next to nothing. Should a span yield more than there is room for,
+    it is taken again in shorter ones.
+
+    Parameters
+    ----------
+    queries : Tensor of int64, shape (Q, W)
+        Words, as `bitprint.words.as_words` gives them.
+    planes : Tensor of int64, shape (W, N)
+        The database, as `bitprint.words.as_planes` gives it, on the same device.
+    k : int
+        How many neighbours to find, at least 1.
+    alive : Tensor of uint8, shape (N,), optional
+        Codes marked 0 are passed over.
+
+    Returns
+    -------
+    positions, distances : Tensor of int64, shape (Q, k)
+        Ordered by distance, then by position; -1 where there are fewer than k codes.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    _check(queries, planes, alive)
+    parts = [_nearest(some, planes, k, alive) for some in _groups(queries, _QUERIES)]
+    best = torch.cat([queries.new_empty(0, k), *parts])
+    missing = best == _NONE
+    positions = (best & (2**_POSITION - 1)).masked_fill(missing, -1)
+    return positions, (best >> _POSITION).masked_fill(missing, -1)
+
+
+def within(
+    queries: Tensor, planes: Tensor, radius: int, alive: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Find every code at most `radius` away from each query.
+
+    Returns
+    -------
+    offsets : Tensor of int64, shape (Q + 1,)
+        The matches of query q are those from offsets[q] to offsets[q + 1].
+    positions, distances : Tensor of int64, shape (matches,)
+        For each query ordered by distance, then by position.
+    """
+    if radius < 0:
+        raise ValueError(f"radius must be at least 0, got {radius}")
+    _check(queries, planes, alive)
+    farthest = 64 * len(planes)
+    limit = torch.tensor([min(radius, farthest) + 1], dtype=torch.int32, device=queries.device)
+    everything = (0, planes.shape[1])
+    lists = []
+    for some in _groups(queries, 1):
+        found, lost = _scan(some, limit, planes, alive, everything, _ROOM)
+        if lost:
+            found, _ = _scan(some, limit, planes, alive, everything, _ROOM + lost)
+        lists.append(found[0].sort().values)
+    sizes = torch.tensor([0] + [len(part) for part in lists])
+    keys = torch.cat([queries.new_empty(0), *lists])
+    return sizes.cumsum(0), keys & (2**_POSITION - 1), keys >> _POSITION
+
+
+def _groups(queries: Tensor, size: int) -> tuple[Tensor, ...]:
+    return queries.split(size) if len(queries) else ()
+
+
+def _nearest(queries: Tensor, planes: Tensor, k: int, alive: Tensor | None) -> Tensor:
+    """The k nearest as found codes, shape (Q, k), padded with `_NONE`."""
+    count, farthest = planes.shape[1], 64 * len(planes)
+    best = queries.new_full((len(queries), k), _NONE)
+    start, length = 0, _FIRST
+    while start < count:
+        limits = (best[:, -1] >> _POSITION).clamp(max=farthest + 1).int()
+        stop = min(start + length, count)
+        found, lost = _scan(queries, limits, planes, alive, (start, stop), _ROOM)
+        if lost:
+            length //= _GROWTH  # no longer than what there is room for, it cannot yield too many
+            continue
+        if found.shape[1]:
+            best = torch.cat([best, found], 1).topk(k, largest=False, sorted=True).values
+        start, length = stop, length * _GROWTH
+    return best
+
+
+def _scan(
+    queries: Tensor,
+    limits: Tensor,
+    planes: Tensor,
+    alive: Tensor | None,
+    span: tuple[int, int],
+    room: int,
+) -> tuple[Tensor, int]:
+    """Codes of a span closer than the limits, (Q, most found) padded with `_NONE`.
+
+    Also how many codes of one query were lost, at most, for want of room.
+    """
+    if not planes.is_cuda:
+        return _scan_plainly(queries, limits, planes, alive, span)
+    from bitprint.search.gpu_scans import scan
+
+    counts = torch.zeros_like(limits)
+    found = queries.new_empty(len(queries), room)
+    scan(queries, limits, planes, alive, span, counts, found)
+    most = int(counts.max())
+    found = found[:, : min(most, room)]
+    slots = torch.arange(found.shape[1], device=found.device)
+    return found.masked_fill(slots >= counts[:, None], _NONE), max(most - room, 0)
+
+
+def _scan_plainly(
+    queries: Tensor,
+    limits: Tensor,
+    planes: Tensor,
+    alive: Tensor | None,
+    span: tuple[int, int],
+) -> tuple[Tensor, int]:
+    """`_scan` by torch operations alone; there is room for everything."""
+    parts = [queries.new_empty(len(queries), 0)]
+    step = max(1, _PLAIN // len(queries))
+    for start in range(*span, step):
+        stop = min(start + step, span[1])
+        words = planes[:, start:stop]
+        distances = sum(_ones(words[w] ^ queries[:, w, None]) for w in range(len(planes)))
+        assert isinstance(distances, Tensor)
+        closer = distances < limits[:, None]
+        if alive is not None:
+            closer &= alive[start:stop] != 0
+        positions = torch.arange(start, stop, device=planes.device)
+        keys = ((distances << _POSITION) + positions).masked_fill(~closer, _NONE)
+        most = int(closer.sum(1).max())
+        parts.append(keys.topk(most, largest=False, sorted=True).values)
+    found = torch.cat(parts, 1).sort().values
+    return found[:, : int((found != _NONE).sum(1).max())], 0
+
+
+def _ones(words: Tensor) -> Tensor:
+    """Number of ones in each 64-bit word: sums of neighbouring bits, pairs, nibbles, bytes."""
+    words = words - ((words >> 1) & 0x5555555555555555)
+    words = (words & 0x3333333333333333) + ((words >> 2) & 0x3333333333333333)
+    words = (words + (words >> 4)) & 0x0F0F0F0F0F0F0F0F
+    return (words * 0x0101010101010101) >> 56
+
+
+def _check(queries: Tensor, planes: Tensor, alive: Tensor | None) -> None:
+    if queries.ndim != 2 or planes.ndim != 2 or queries.shape[1] != len(planes):
+        raise ValueError(
+            f"queries of shape {tuple(queries.shape)} do not compare with planes of shape "
+            f"{tuple(planes.shape)}: (Q, W) and (W, N) are wanted"
+        )
+    if queries.dtype != torch.int64 or planes.dtype != torch.int64:
+        raise ValueError(f"words are int64, got {queries.dtype} and {planes.dtype}")
+    if planes.stride(1) != 1 and planes.shape[1] > 1:
+        raise ValueError("each plane must be contiguous")
+    if alive is not None and alive.shape != planes.shape[1:]:
+        raise ValueError(f"{planes.shape[1]} codes but {tuple(alive.shape)} marks")
+    if planes.shape[1] >= 2**_POSITION:
+        raise ValueError(f"at most 2^{_POSITION} codes can be searched, got {planes.shape[1]}")
+
+
+def _to(array: np.ndarray, device: torch.device) -> Tensor:
+    # A copy even on the CPU: the index goes on changing its own arrays.
+    return torch.tensor(array, device=device)
