@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -123,22 +123,38 @@ def labelled(file: IndexFile, chunks: Iterable[tuple[int, int]], label: str) -> 
 
     `chunks` are the first position and the number of codes of each chunk that has details.
     """
-    expected = iter([start for chunk in chunks for start in _page_starts(*chunk)])
     positions = [np.empty(0, np.int64)]
+    for known, owners, numbers in _read_labels(file, chunks):
+        if label in known:
+            positions.append(owners[numbers == known.index(label)])
+    return np.concatenate(positions)
+
+
+def names_in_use(
+    file: IndexFile, chunks: Iterable[tuple[int, int]], alive: NDArray[np.uint8]
+) -> set[str]:
+    """Return the labels of the codes that are alive, given one flag per position."""
+    names: set[str] = set()
+    for known, owners, numbers in _read_labels(file, chunks):
+        names.update(known[number] for number in np.unique(numbers[alive[owners] == 1]))
+    return names
+
+
+def _read_labels(
+    file: IndexFile, chunks: Iterable[tuple[int, int]]
+) -> Iterator[tuple[list[str], NDArray[np.int64], NDArray[np.uint32]]]:
+    """Yield the names on each page, and of every label there its position and its name's number."""
+    expected = iter([start for chunk in chunks for start in _page_starts(*chunk)])
     rows = file.db.execute(
         "SELECT first, count, labels_checksum, names, counts, numbers FROM details ORDER BY first"
     )
     for first, count, found, names, counts, numbers in rows:
         if first != next(expected, None) or found != checksum(first, count, names, counts, numbers):
             raise file.damaged("a row of labels")
-        known = json.loads(names)
-        if label in known:
-            hits = np.frombuffer(numbers, "<u4") == known.index(label)
-            owners = np.repeat(np.arange(first, first + count), np.frombuffer(counts, "<u4"))
-            positions.append(owners[hits])
+        owners = np.repeat(np.arange(first, first + count), np.frombuffer(counts, "<u4"))
+        yield json.loads(names), owners, np.frombuffer(numbers, "<u4")
     if next(expected, None) is not None:
         raise file.damaged("the number of rows of labels")
-    return np.concatenate(positions)
 
 
 def _page_starts(first: int, count: int) -> range:

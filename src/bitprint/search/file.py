@@ -10,6 +10,8 @@ removed
     Per chunk that lost codes, one bit per code, and the generation that last changed it.
 details
     Paths and labels, 512 codes to a row, for the chunks that have any.
+attachments
+    Named bytes that belong to the codes, such as their model; made with the first of them.
 
 Every row carries a checksum, and the header counts what the rows must add up to, so that damage is
 found before it is searched.
@@ -21,7 +23,7 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -59,7 +61,8 @@ class Header:
     """What the file says about itself.
 
     Every write makes a new generation; `compacted` is the last one that moved codes to new
-    positions. `total` counts positions, `live` those that are not removed.
+    positions. `total` counts positions, `live` those that are not removed, `attached` the
+    attachments.
     """
 
     bits: int
@@ -69,6 +72,7 @@ class Header:
     compacted: int = 0
     total: int = 0
     live: int = 0
+    attached: int = 0
 
 
 class IndexFile:
@@ -96,14 +100,21 @@ class IndexFile:
             raise
 
     @staticmethod
-    def create(path: Path, bits: int, model: str | None) -> None:
-        """Write an empty index to a path where nothing is yet."""
+    def create(
+        path: Path, header: Header, fill: Callable[[sqlite3.Connection], object] | None = None
+    ) -> None:
+        """Write an index without codes to a path where nothing is yet.
+
+        `fill` may put something else into it first, which is then there from the beginning.
+        """
         log = path.with_name(path.name + "-wal")
         if log.exists():
             raise FileExistsError(f"{log}: left over from another index; remove it or rename it")
         db = sqlite3.connect(":memory:", isolation_level=None)
         db.executescript(_SCHEMA)
-        _write_header(db, Header(bits, model))
+        _write_header(db, header)
+        if fill is not None:
+            fill(db)
         content = db.serialize()
         db.close()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,6 +150,9 @@ class IndexFile:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
         with _plain_errors(self.path):
+            if self.db.in_transaction:  # a part of a larger one, which begins and ends it
+                yield
+                return
             self.db.execute(begin)
             try:
                 yield
@@ -178,7 +192,8 @@ class IndexFile:
         expected = found.pop("checksum", None)
         if expected != str(checksum(*sorted(found.items()))):
             raise self.damaged("its header")
-        return Header(**{field.name: json.loads(found[field.name]) for field in fields(Header)})
+        known = [field.name for field in fields(Header) if field.name in found]
+        return Header(**{name: json.loads(found[name]) for name in known})
 
     def write_header(self, header: Header) -> None:
         """Write the header, inside a transaction."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -13,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes, check_bits
-from bitprint.search import kernels
+from bitprint.search import attachments as attached
 from bitprint.search.details import Item, as_items
-from bitprint.search.file import IndexFile
+from bitprint.search.file import Header, IndexFile
 from bitprint.search.ids import Ids, Positions, as_ids, first_repeated
 from bitprint.search.memory import View
+from bitprint.search.mih_choice import MultiIndex
 from bitprint.search.mirror import Mirror
 from bitprint.words import as_words
 
@@ -59,7 +62,9 @@ class Index:
     An open index takes 8 bytes per code for every 64 bits begun, plus 9 bytes for the id and a
     mark, plus the Python strings where ids are strings (some 50 bytes and their length). The first
     `add`, `remove` or `items` of a process builds a table of ids: 16 bytes more per code, or some
-    100 for strings.
+    100 for strings. From half a million codes on, searches that would gain by it build tables of
+    substrings (multi-index hashing): the same answers for 4 to 8 bytes more per code for each
+    log2(N) bits begun, which is 15 bytes for 64 bits at ten million codes.
 
     While it is in use, the index keeps two files beside it, with `-wal` and `-shm` added to its
     name. They are part of it; closing the index folds them back.
@@ -85,6 +90,7 @@ class Index:
         self.path = mirror.path
         self.bits = mirror.header.bits
         self.model = mirror.header.model
+        self._multi_index = MultiIndex(self.bits)
 
     @classmethod
     def create(
@@ -93,6 +99,7 @@ class Index:
         bits: int,
         *,
         model: str | None = None,
+        attachments: Mapping[str, bytes] | None = None,
         timeout: float = 30.0,
     ) -> Index:
         """Make an empty index at a path where nothing is yet.
@@ -105,12 +112,17 @@ class Index:
             The length of the codes, 1 to 1,024.
         model : str, optional
             The identity of the hasher whose codes the index will hold.
+        attachments : dict of str to bytes, optional
+            What `attach` would write, there from the beginning.
         timeout : float, default=30.0
             Seconds to wait for another writer before giving up.
         """
         if check_bits(bits) > _MOST_BITS:
             raise ValueError(f"an index holds codes of at most {_MOST_BITS} bits, got {bits}")
-        IndexFile.create(Path(path), int(bits), model)
+        contents = attachments or {}
+        header = Header(int(bits), model, attached=len(contents))
+        fill = partial(attached.write, contents=contents) if contents else None
+        IndexFile.create(Path(path), header, fill)
         return cls.open(path, timeout=timeout)
 
     @classmethod
@@ -219,7 +231,7 @@ class Index:
         k = _check_whole("k", k, 1)
         view = self._mirror.view(label)
         queries = as_words(codes.packed)
-        positions, distances = kernels.nearest(queries, view.planes, view.count, k, view.alive)
+        positions, distances = self._multi_index.nearest(queries, view, k, label)
         return Matches(_ids_at(view, positions), distances)
 
     def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
@@ -244,9 +256,7 @@ class Index:
         radius = _check_whole("radius", radius, 0)
         view = self._mirror.view(label)
         queries = as_words(codes.packed)
-        offsets, positions, distances = kernels.within(
-            queries, view.planes, view.count, radius, view.alive
-        )
+        offsets, positions, distances = self._multi_index.within(queries, view, radius)
         ids = _ids_at(view, positions)
         spans = [slice(*span) for span in pairwise(offsets.tolist())]
         return MatchesWithin([ids[span] for span in spans], [distances[span] for span in spans])
@@ -255,7 +265,58 @@ class Index:
         """Return the path and the labels of each id, in order."""
         return self._mirror.items(as_ids(ids))
 
+    def ids(self) -> NDArray[Any]:
+        """Return the ids of all codes in insertion order: int64, or strings."""
+        view = self._mirror.view(None)
+        return view.ids.copy() if view.alive is None else view.ids[view.alive == 1]
+
+    def codes(self, ids: IdList) -> Codes:
+        """Return the code of each id, in order."""
+        return Codes(self._mirror.packed(as_ids(ids)), self.bits)
+
+    def labels(self) -> list[str]:
+        """Return the names of the labels in use, sorted."""
+        return self._mirror.labels()
+
+    def attach(self, contents: Mapping[str, bytes | None]) -> None:
+        """Keep named bytes in the file, or delete those that are None; on disk on return.
+
+        Parameters
+        ----------
+        contents : dict of str to bytes or None
+            An attachment of a name that the index has already is replaced.
+        """
+        if contents:
+            self._mirror.attach(contents)
+
+    def attachments(self, prefix: str = "") -> dict[str, bytes]:
+        """Return the attachments whose names begin with `prefix`, ordered by name."""
+        return self._mirror.attachments(prefix)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make the changes inside of a `with` one: all of them or, if anything is raised, none.
+
+        Other threads and processes see either state; `compact` is not for use inside.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+        ...         with index.transaction():
+        ...             index.add(["a"], Codes.from_signs([[1, 1, 1, -1]]))
+        ...             index.attach({"size/a": b"1024"})
+        ...         index.codes(["a"]).signs().tolist(), index.attachments("size/")
+        ([[1, 1, 1, -1]], {'size/a': b'1024'})
+        """
+        return self._mirror.transaction()
+
     def _check_codes(self, codes: Codes) -> None:
+        if not isinstance(codes, Codes):
+            raise ValueError(
+                f"{self.path}: an index searches Codes by Hamming distance, which means nothing "
+                f"for {type(codes).__name__}; rank those by a distance of their own"
+            )
         if codes.bits != self.bits:
             raise ValueError(
                 f"{self.path}: this index holds codes of {self.bits} bits, got {codes.bits}"

@@ -39,6 +39,7 @@ class Memory:
     """
 
     def __init__(self, bits: int, kind: str | None) -> None:
+        self.bits = bits
         self.kind = kind
         self.count = 0
         self.live = 0
@@ -87,6 +88,11 @@ class Memory:
     def chunk_at(self, position: int) -> Chunk:
         """Return the chunk that holds a position."""
         return self.chunks[bisect_right(self.chunks, position, key=lambda chunk: chunk.first) - 1]
+
+    def packed(self, positions: Positions) -> Packed:
+        """Return the codes at positions, packed as bytes."""
+        words = np.ascontiguousarray(self._planes[:, positions].T)
+        return np.ascontiguousarray(words.view(np.uint8)[:, : -(-self.bits // 8)])
 
     def view(self) -> View:
         """Return what a search needs."""

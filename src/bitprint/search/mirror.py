@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.search import chunks, details
+from bitprint.search import attachments, chunks, details
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.file import Header, IndexFile
 from bitprint.search.ids import Ids, Positions, kind_of
@@ -92,6 +92,40 @@ class Mirror:
                 self._advance(compacted=header.generation + 1, total=header.live)
             self._file.fold_log()
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make the calls inside one: all of them happen or, if anything is raised, none."""
+        with self._lock:
+            self._check_open()
+            try:
+                with self._file.writing():
+                    yield
+            except BaseException:
+                self._forget()  # memory has followed what is undone now
+                raise
+
+    def attach(self, contents: Mapping[str, bytes | None]) -> None:
+        """Write attachments, or delete those that are None."""
+        with self._lock, self._writing() as header:
+            more = attachments.write(self._file.db, contents)
+            self._advance(attached=header.attached + more)
+
+    def attachments(self, prefix: str) -> dict[str, bytes]:
+        """Read the attachments whose names begin with `prefix`."""
+        with self._lock, self._reading():
+            return attachments.read(self._file, self.header, prefix)
+
+    def packed(self, ids: Ids) -> chunks.Packed:
+        """Return the packed codes of ids."""
+        with self._lock, self._reading():
+            return self._memory.packed(self._positions(ids))
+
+    def labels(self) -> list[str]:
+        """Return the names of labels that codes carry, sorted."""
+        with self._lock, self._reading():
+            described = [chunk[:2] for chunk in self._memory.chunks if chunk.described]
+            return sorted(details.names_in_use(self._file, described, self._memory.alive))
+
     def items(self, ids: Ids) -> list[Item]:
         """Read the paths and labels of ids."""
         with self._lock, self._reading():
@@ -129,7 +163,7 @@ class Mirror:
             else np.full(len(ids), -1, np.int64)
         )
         if np.any(positions < 0):
-            unknown = ids[np.argmin(positions)]
+            unknown = ids[positions < 0].tolist()[0]
             raise ValueError(f"{self.path}: the index holds no id {unknown!r}")
         return positions
 
