@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from bitprint.data import decoding
-from bitprint.data.decoding import decode_files, decode_image
+from bitprint.data.decoding import decode_ahead, decode_files, decode_image, decode_thumbnail
 from bitprint.data.home import data_home
 
 
@@ -232,3 +232,43 @@ def test_data_home(monkeypatch, tmp_path):
     monkeypatch.delenv("BITPRINT_DATA")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert data_home() == tmp_path / ".cache" / "bitprint"
+
+
+@pytest.mark.parametrize(("size", "expected"), [(50, (25, 50)), (300, (100, 200))])
+def test_thumbnails_keep_the_aspect_and_never_grow(size, expected):
+    original = Image.fromarray(np.random.default_rng(0).integers(0, 256, (100, 200, 3), np.uint8))
+    pixels = decode_thumbnail(encoded(original), size)
+    assert pixels.shape == (*expected, 3)
+    if size == 300:
+        assert np.array_equal(pixels, np.asarray(original))
+
+
+def test_thumbnails_are_upright():
+    stored = Image.new("RGB", (64, 32), "black")
+    stored.paste("white", (0, 0, 64, 16))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = decode_thumbnail(encoded(stored, "PNG", exif=exif), 64)
+    assert pixels.shape == (64, 32, 3)
+    assert (pixels[:, 16:] == 255).all()
+    assert (pixels[:, :16] == 0).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 8, 10])
+def test_decoding_ahead_covers_every_file_once_in_order(tmp_path, count):
+    paths = [tmp_path / f"{number}.png" for number in range(count)]
+    for number, path in enumerate(paths):
+        if number % 4 == 2:
+            path.write_bytes(b"no picture")
+        elif number % 4 != 3:
+            Image.new("L", (9, 7), number).save(path)
+    batches = list(decode_ahead(paths, 5, batch_size=3))
+    rows = [row for batch in batches for row in batch.rows]
+    assert rows == [row for row in range(count) if row % 4 < 2]
+    for batch in batches:
+        assert batch.pixels.shape == (len(batch.rows), 5, 5, 3)
+        assert batch.pixels[:, 0, 0, 0].tolist() == batch.rows
+        assert len(batch.rows) + len(batch.skipped) <= 3
+    skipped = {row: reason for batch in batches for row, reason in batch.skipped.items()}
+    assert sorted(skipped) == [row for row in range(count) if row % 4 >= 2]
+    assert all(skipped[row] == "no such file" for row in skipped if row % 4 == 3)

@@ -104,6 +104,25 @@ def test_csv_with_several_labels(classes):
     assert images.labels.tolist() == [[1, 0], [1, 1], [0, 0]]
 
 
+def test_csv_without_a_split(classes):
+    path = write_csv(classes, "file,label\ndog/x.png,soft\n")
+    assert load_folder(classes, labels=path, size=8).split is None
+    assert load_folder(classes, size=8).split is None
+
+
+def test_csv_with_a_split(classes):
+    """The split goes with the images: they are sorted, and some cannot be read."""
+    (classes / "cat" / "broken.jpg").write_bytes(b"")
+    text = (
+        "file,split,labels\ndog/y.jpg,query,a\ncat/broken.jpg,train,a\n"
+        "dog/x.png, train ,a|b\ncat/b.png,database,b\n"
+    )
+    images = load_folder(classes, labels=write_csv(classes, text), size=8)
+    assert images.ids.tolist() == ["cat/b.png", "dog/x.png", "dog/y.jpg"]
+    assert images.split.tolist() == ["database", "train", "query"]
+    assert images.subset([2, 0]).split.tolist() == ["query", "database"]
+
+
 def test_csv_files_that_do_not_exist_are_listed(classes):
     path = write_csv(classes, "file,label\ndog/x.png,a\ndog/gone.png,b\n")
     images = load_folder(classes, labels=path, size=8)
@@ -123,6 +142,15 @@ def test_csv_files_that_do_not_exist_are_listed(classes):
         ("file,label\n../b.png,a\n", "line 2: ../b.png is not a path inside the folder"),
         ("file,label\n/b.png,a\n", "line 2: /b.png is not a path inside the folder"),
         ("file,label\n,a\n", "is not a path inside the folder"),
+        (
+            "file,label,split\ncat/b.png,a,train\ndog/x.png,a,test\n",
+            r"labels\.csv, line 3: the split .* is one of query, train, database, got 'test'",
+        ),
+        ("file,label,split\ncat/b.png,a\n", "line 2: .* query, train, database, got ''"),
+        (
+            "file,label,split\ncat/b.png,a,query\ncat/b.png,a,train\n",
+            "line 3: cat/b.png is named a second time",
+        ),
         ("file,label\nx.png,a\ny.png,a\n", "none of the 2 files that it names is in .*, not x.png"),
     ],
 )

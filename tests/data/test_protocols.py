@@ -13,6 +13,7 @@ from bitprint.data.protocols import (
     generic_split,
     make_split,
     nuswide_split,
+    own_split,
     split_for,
 )
 from bitprint.data.shapes import draw_shapes
@@ -263,3 +264,47 @@ def test_split_for_goes_by_the_name(cifar_labels):
     assert split.fingerprint == generic_split(digits.labels, 2, 4).fingerprint
     check_consistent(split_for(draw_shapes(300), 1), 300)
     check_consistent(split_for(ImageSet(pixels[:40]), 1), 40)
+
+
+def images_with(split, **about):
+    return ImageSet(np.zeros((len(split), 1, 1, 3), np.uint8), split=split, **about)
+
+
+@given(split=st.lists(st.sampled_from(["query", "train", "database"]), min_size=1, max_size=12))
+def test_a_split_of_its_own_is_taken_as_it_is(split):
+    images = images_with(split, name="mine")
+    if not {"query", "train"} <= set(split):
+        with pytest.raises(ValueError, match=r"mine: its split marks no image as (query|train); "):
+            split_for(images, 1)
+        return
+    found = split_for(images, 1, seed=3)
+    check_consistent(found, len(split))
+    for row, part in enumerate(split):
+        assert (row in found.queries) == (part == "query")
+        assert (row in found.training) == (part == "train")
+    assert found.fingerprint == split_for(images, 1, seed=4).fingerprint
+    assert (found.name, found.seed) == ("mine/1", 3)
+    everything = split_for(images, 2)
+    assert everything.queries.tolist() == found.queries.tolist()
+    assert everything.training.tolist() == everything.database.tolist() == found.database.tolist()
+
+
+def test_map_looks_at_5000_where_images_have_several_labels():
+    split = ["query", "train", "database"]
+    assert own_split(images_with(split, labels=[0, 1, 1])).map_at is None
+    assert own_split(images_with(split, labels=np.eye(3, dtype=int))).map_at == 5_000
+
+
+def test_a_split_of_its_own_comes_before_the_name():
+    images = images_with(["query", "train"], labels=[0, 0], name="cifar10")
+    assert split_for(images, 1).training.tolist() == [1]
+    with pytest.raises(ValueError, match="there are protocols 1 and 2"):
+        split_for(images, 3)
+
+
+def test_a_split_is_one_known_word_for_each_image():
+    pixels = np.zeros((2, 1, 1, 3), np.uint8)
+    with pytest.raises(ValueError, match=r"2 images but a split of shape \(1,\)"):
+        ImageSet(pixels, split=["query"])
+    with pytest.raises(ValueError, match="made of query, train, database, got 'test'"):
+        ImageSet(pixels, split=["query", "test"])

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from bitprint.cli._shared import errors, output, progress_bar
+from bitprint.cli._shared import (
+    LabelsOption,
+    errors,
+    items_of,
+    open_set,
+    output,
+    progress_bar,
+)
 
 
 def demo(
@@ -21,10 +28,15 @@ def demo(
 
 def reproduce(
     table: Annotated[str, typer.Argument(help="table1 (GIST features) or table3 (a network's)")],
-    dataset: Annotated[str, typer.Option(help="cifar10")] = "cifar10",
+    dataset: Annotated[
+        str, typer.Option(help="cifar10, nuswide, or any other set: a name or a folder")
+    ] = "cifar10",
+    labels: LabelsOption = None,
     methods: Annotated[str, typer.Option(help="shallow, or names with commas")] = "shallow",
     bits: Annotated[str | None, typer.Option(help="lengths with commas; the table's")] = None,
-    splits: Annotated[int, typer.Option(help="how many random splits")] = 3,
+    splits: Annotated[
+        int, typer.Option(help="how many random splits; seeds only, if the set has its own split")
+    ] = 3,
     features: Annotated[
         str | None, typer.Option(help="for table3: the network whose features are used")
     ] = None,
@@ -42,7 +54,10 @@ def reproduce(
         raise ValueError(f"there is no {table!r}: choose table1 or table3")
     source = (features or "efficientnet-lite0") if table == "table3" else "gist"
     measured_on = "_validation" if validation else ""
-    out = out or Path("results") / f"{table}_{dataset}_shallow{measured_on}.csv"
+    title = _prepare(dataset, labels, source)
+    out = (
+        out or Path("results") / f"{table}_{Path(dataset).resolve().name}_shallow{measured_on}.csv"
+    )
     cells = shallow_cells(
         dataset,
         SHALLOW if methods == "shallow" else methods.split(","),
@@ -50,6 +65,7 @@ def reproduce(
         bits=[int(length) for length in bits.split(",")] if bits else None,
         splits=splits,
         validation=validation,
+        labels=None if labels is None else str(labels),
     )
     with progress_bar(f"{len(cells)} cells") as progress:
         for done, row in enumerate(run_cells(cells, out, workers=workers), start=1):
@@ -58,7 +74,20 @@ def reproduce(
             errors.print(f"{row['variant']}, {row['bits']} bits, split {row['seed']}: {figures}")
     wanted = {cell.key for cell in cells}
     rows = [row for row in read_table(out) if _key(row) in wanted]
-    output.print(compare(rows, f"MAP on {dataset}, setting 1, {source} features"))
+    output.print(compare(rows, title))
+
+
+def _prepare(dataset: str, labels: Path | None, features: str) -> str:
+    """Check the images and compute their features, which the workers then find; say what is run."""
+    from bitprint.data import split_for
+
+    with progress_bar(f"reading {dataset}") as progress:
+        images = open_set(dataset, labels, progress)
+    split = split_for(images, 1)
+    items_of(images, features)
+    measure = f"MAP@{split.map_at}" if split.map_at else "MAP"
+    setting = "setting 1" if images.split is None else "its own split"
+    return f"{measure} on {images.name}, {setting}, {features} features"
 
 
 def _key(row: dict[str, str]) -> tuple[str, ...]:

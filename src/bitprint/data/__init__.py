@@ -13,8 +13,9 @@ from bitprint.data.folder import load_folder
 from bitprint.data.home import data_home
 from bitprint.data.images import ImageSet
 from bitprint.data.nuswide import load_nuswide
-from bitprint.data.protocols import Split, split_for
+from bitprint.data.protocols import split_for
 from bitprint.data.shapes import draw_shapes
+from bitprint.data.split import Split
 
 __all__ = [
     "ImageSet",
@@ -47,7 +48,7 @@ def open_images(
     name : str or path
         "digits", "shapes", "cifar10", "nuswide", or a folder of images.
     labels : path, optional
-        A CSV file with the labels of a folder's images.
+        A CSV file with the labels of a folder's images, and their split if it has that column.
     progress : callable, optional
         Called with (done, total) while images are decoded.
 

@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ Progress = Callable[[int, int], None]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
+_BICUBIC = Image.Resampling.BICUBIC
 _IN_MEMORY = 2**30
 _CHUNK = 512
 _CACHE_VERSION = 1
@@ -52,6 +54,35 @@ def decode_image(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArr
     >>> decode_image(file, 8)[0, 0].tolist()
     [128, 128, 128]
     """
+    return _decode(source, size, lambda image: image.resize((size, size), _BICUBIC))
+
+
+def decode_thumbnail(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArray[np.uint8]:
+    """Decode one image file to RGB pixels of its own aspect, neither side longer than `size`.
+
+    Everything else is as in `decode_image`; a smaller image keeps its size.
+
+    Examples
+    --------
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> Image.new("L", (40, 30), 128).save(file, "PNG")
+    >>> decode_thumbnail(file, 20).shape
+    (15, 20, 3)
+    """
+
+    def shrink(image: Image.Image) -> Image.Image:
+        image.thumbnail((size, size), _BICUBIC)
+        return image
+
+    return _decode(source, size, shrink)
+
+
+def _decode(
+    source: str | os.PathLike[str] | IO[bytes],
+    size: int,
+    resize: Callable[[Image.Image], Image.Image],
+) -> NDArray[np.uint8]:
     if size < 1:
         raise ValueError(f"images are decoded to a size of at least 1 pixel, got {size}")
     name = source if isinstance(source, str | os.PathLike) else "image"
@@ -59,9 +90,7 @@ def decode_image(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArr
         with Image.open(source, formats=FORMATS) as image:
             # JPEG alone can decode to a fraction of its size: several times faster on photographs.
             image.draft(None, (2 * size, 2 * size))
-            upright = ImageOps.exif_transpose(image)
-            square = _to_rgb(upright).resize((size, size), Image.Resampling.BICUBIC)
-            return np.array(square)
+            return np.array(resize(_to_rgb(ImageOps.exif_transpose(image))))
     except FileNotFoundError:
         raise FileNotFoundError(f"{name}: no such image file") from None
     except Exception as error:  # A damaged file makes Pillow raise errors of almost any kind.
@@ -141,14 +170,10 @@ def _decode_into(
     size = pixels.shape[1]
 
     def decode(row: int) -> str | None:
-        try:
-            pixels[row] = decode_image(root / names[row], size)
-        except FileNotFoundError:
-            return "no such file"
-        except ValueError as error:
-            return (
-                _reason(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
-            )
+        found = _try_decode(root / names[row], size)
+        if isinstance(found, str):
+            return found
+        pixels[row] = found
         return None
 
     skipped = []
@@ -163,6 +188,64 @@ def _decode_into(
                 if progress is not None:
                     progress(row + 1, len(names))
     return skipped
+
+
+def _try_decode(path: str | os.PathLike[str], size: int) -> NDArray[np.uint8] | str:
+    """Return the pixels of a file, or why it has none."""
+    try:
+        return decode_image(path, size)
+    except FileNotFoundError:
+        return "no such file"
+    except ValueError as error:
+        return _reason(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
+
+
+class Batch(NamedTuple):
+    """Some files, decoded."""
+
+    rows: list[int]
+    """Which of the files these are, of those that could be read."""
+    pixels: NDArray[np.uint8]
+    """Shape (len(rows), size, size, 3)."""
+    skipped: dict[int, str]
+    """The others, each with the reason."""
+
+
+def decode_ahead(
+    paths: Sequence[str | os.PathLike[str]], size: int, batch_size: int = 64
+) -> Iterator[Batch]:
+    """Decode files batch by batch with all cores, the next batch while the last is being used.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+    size : int
+        Height and width of every image, see `decode_image`.
+    batch_size : int
+        How many files a batch covers.
+    """
+    waiting: deque[tuple[range, list[Future[NDArray[np.uint8] | str]]]] = deque()
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        for start in range(0, len(paths), batch_size):
+            rows = range(start, min(start + batch_size, len(paths)))
+            waiting.append((rows, [pool.submit(_try_decode, paths[row], size) for row in rows]))
+            if len(waiting) > 1:
+                yield _gather(*waiting.popleft(), size)
+        while waiting:
+            yield _gather(*waiting.popleft(), size)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _gather(rows: range, tasks: Sequence[Future[NDArray[np.uint8] | str]], size: int) -> Batch:
+    results = {row: task.result() for row, task in zip(rows, tasks, strict=True)}
+    images = {row: found for row, found in results.items() if not isinstance(found, str)}
+    skipped = {row: found for row, found in results.items() if isinstance(found, str)}
+    pixels = np.empty((len(images), size, size, 3), np.uint8)
+    for place, image in enumerate(images.values()):
+        pixels[place] = image
+    return Batch(list(images), pixels, skipped)
 
 
 def _cached(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.data.decoding import Progress, decode_files
-from bitprint.data.images import ImageSet
+from bitprint.data.images import PARTS, ImageSet
 
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
@@ -38,7 +38,9 @@ def load_folder(
         The folder.
     labels : path, optional
         A CSV with the columns `file` (relative to the folder) and `label` or `labels` (several
-        joined by `|`); other columns are ignored. Only the files it names are loaded.
+        joined by `|`). A column `split` says query, train or database for every image, and
+        `bitprint.data.split_for` goes by it. Other columns are ignored. Only the files that the
+        CSV names are loaded.
     size : int
         Height and width that the images are resized to.
     cache : path, optional
@@ -55,7 +57,7 @@ def load_folder(
     root = Path(path)
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
-    tags = _subfolder_tags(root) if labels is None else _csv_tags(Path(labels))
+    tags, parts = (_subfolder_tags(root), {}) if labels is None else _read_csv(Path(labels))
     names = sorted(tags)
     if not any((root / name).is_file() for name in names):
         raise ValueError(
@@ -77,6 +79,7 @@ def load_folder(
         name=root.resolve().name,
         skipped=skipped,
         rows=rows,
+        split=[parts[name] for name in kept] if parts else None,
     )
 
 
@@ -93,29 +96,32 @@ def _subfolder_tags(root: Path) -> dict[str, list[str]]:
     return tags
 
 
-def _csv_tags(path: Path) -> dict[str, list[str]]:
-    """Map every file that a CSV names to its labels."""
+def _read_csv(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Map every file that a CSV names to its labels, and to its part of the split if it has one."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such CSV file")
     tags: dict[str, list[str]] = {}
+    parts: dict[str, str] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            for line, written, joined in _csv_rows(path, csv.DictReader(file)):
+            for line, written, joined, part in _csv_rows(path, csv.DictReader(file)):
                 name = PurePosixPath(written.replace("\\", "/"))
                 if name.is_absolute() or ".." in name.parts or not name.parts:
                     raise ValueError(f"{path}, line {line}: {name} is not a path inside the folder")
                 if str(name) in tags:
                     raise ValueError(f"{path}, line {line}: {name} is named a second time")
-                tags[str(name)] = [part.strip() for part in joined.split("|") if part.strip()]
+                tags[str(name)] = [tag.strip() for tag in joined.split("|") if tag.strip()]
+                if part is not None:
+                    parts[str(name)] = part
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: not a CSV file in UTF-8 ({error})") from error
     if not tags:
         raise ValueError(f"{path}: the CSV names no files")
-    return tags
+    return tags, parts
 
 
-def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, str]]:
-    """Yield line number, file and joined labels of every row."""
+def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, str, str | None]]:
+    """Yield line number, file, joined labels and, if there is that column, split of every row."""
     columns = reader.fieldnames or []
     label = next((column for column in ("label", "labels") if column in columns), None)
     if "file" not in columns or label is None:
@@ -126,7 +132,15 @@ def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, st
     for row in reader:
         if row["file"] is None or row[label] is None:
             raise ValueError(f"{path}, line {reader.line_num}: columns are missing")
-        yield reader.line_num, row["file"].strip(), row[label]
+        part = None
+        if "split" in columns:
+            part = (row["split"] or "").strip()
+            if part not in PARTS:
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: the split of an image is one of "
+                    f"{', '.join(PARTS)}, got {part!r}"
+                )
+        yield reader.line_num, row["file"].strip(), row[label], part
 
 
 def _number(tags: Sequence[Sequence[str]]) -> tuple[NDArray | None, list[str] | None]:

@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitprint.supervision import check_labels
 
+PARTS = ("query", "train", "database")
+"""What an image may be for in a split that comes with the set."""
+
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
@@ -35,6 +38,9 @@ class ImageSet:
         Files that could not be read, each with the reason.
     rows : ndarray of int64, optional
         Which rows of `pixels` the N images are; all of them by default.
+    split : sequence of str, optional
+        What each of the N images is for, if the set comes with a split of its own: "query",
+        "train" (to learn from and to be found) or "database" (to be found).
 
     Examples
     --------
@@ -51,6 +57,7 @@ class ImageSet:
     name: str = "images"
     skipped: Sequence[tuple[str, str]] = field(default=())
     rows: NDArray[np.int64] | None = None
+    split: NDArray[np.str_] | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         pixels = self.pixels
@@ -65,11 +72,13 @@ class ImageSet:
         ids = (rows if self.ids is None else np.asarray(self.ids)).astype(str)
         if len(ids) != len(rows):
             raise ValueError(f"{len(rows)} images but {len(ids)} ids")
-        # The class is frozen; these three fields are only given their one form here.
+        # The class is frozen; these fields are only given their one form here.
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "ids", ids)
         if self.labels is not None:
             object.__setattr__(self, "labels", check_labels(self.labels, len(rows)))
+        if self.split is not None:
+            object.__setattr__(self, "split", _check_parts(self.split, len(rows)))
 
     def __len__(self) -> int:
         assert self.rows is not None
@@ -98,6 +107,7 @@ class ImageSet:
             ids=self.ids[rows],
             labels=None if self.labels is None else self.labels[rows],
             skipped=(),
+            split=None if self.split is None else np.asarray(self.split)[rows],
         )
 
     def fingerprint(self) -> str:
@@ -115,3 +125,13 @@ class ImageSet:
         if len(self):
             digest.update(np.ascontiguousarray(self.read(spread)).data)
         return digest.hexdigest()
+
+
+def _check_parts(split: NDArray[np.str_] | Sequence[str], count: int) -> NDArray[np.str_]:
+    parts = np.asarray(split, np.str_)
+    if parts.shape != (count,):
+        raise ValueError(f"{count} images but a split of shape {parts.shape}")
+    unknown = parts[~np.isin(parts, PARTS)]
+    if len(unknown):
+        raise ValueError(f"a split is made of {', '.join(PARTS)}, got {str(unknown[0])!r}")
+    return parts

@@ -2,99 +2,82 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitprint.data.images import ImageSet
+from bitprint.data.split import Rows
+from bitprint.data.split import Split as Split
 from bitprint.supervision import check_labels
-
-Rows = NDArray[np.int64]
 
 QUERY_SHARE = 0.1
 MOST_QUERIES = 100
 MOST_TRAINING = 500
 """What `generic_split` takes of each class: a share as queries, and at most so many of each."""
 
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Which rows of an image set are queries, which train, and which are searched.
-
-    Queries are never in the database, and the training images always are; both are checked.
-
-    Parameters
-    ----------
-    queries, training, database : ndarray of int64
-        Row numbers, ascending.
-    name : str
-        The data set and the protocol, as in "cifar10/1".
-    seed : int
-        What the split was drawn with.
-    map_at : int or None
-        How many of the nearest MAP looks at; None is the whole database.
-
-    Examples
-    --------
-    >>> split = Split([0], [1, 2], [1, 2, 3], name="mine", seed=0)
-    >>> split
-    Split('mine', seed 0: 1 queries, 2 training, 3 database)
-    """
-
-    queries: Rows
-    training: Rows
-    database: Rows
-    name: str
-    seed: int
-    map_at: int | None = None
-
-    def __post_init__(self) -> None:
-        for part in ("queries", "training", "database"):
-            rows = np.sort(np.asarray(getattr(self, part), np.int64))
-            if np.any(rows[1:] == rows[:-1]):
-                raise ValueError(f"{self.name}: an image is twice among {part}")
-            rows.setflags(write=False)
-            object.__setattr__(self, part, rows)
-        if np.isin(self.queries, self.database).any():
-            raise ValueError(f"{self.name}: queries must not be in the database")
-        if not np.isin(self.training, self.database).all():
-            raise ValueError(f"{self.name}: training images must be in the database")
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 over the three row lists: equal for equal splits, on every machine."""
-        digest = hashlib.sha256()
-        for rows in (self.queries, self.training, self.database):
-            digest.update(f"{len(rows)}:".encode())
-            digest.update(rows.astype("<i8").tobytes())
-        return digest.hexdigest()
-
-    def __repr__(self) -> str:
-        return (
-            f"Split({self.name!r}, seed {self.seed}: {len(self.queries)} queries, "
-            f"{len(self.training)} training, {len(self.database)} database)"
-        )
+MAP_AT_SEVERAL_LABELS = 5_000
+"""How many of the nearest MAP looks at in a set with several labels and a split of its own."""
 
 
 def split_for(images: ImageSet, protocol: int, seed: int = 0) -> Split:
-    """Split an image set as its protocol says: the paper's for CIFAR-10 and NUS-WIDE.
+    """Split an image set as it says itself, or as its protocol says.
 
     Parameters
     ----------
     images : ImageSet
-        "cifar10" and "nuswide" go by `cifar10_split` and `nuswide_split`, all others by
-        `generic_split`.
+        A set with a split of its own goes by that, see `own_split`; of the others "cifar10" and
+        "nuswide" go by `cifar10_split` and `nuswide_split`, and the rest by `generic_split`.
     protocol : int
         1, a small training set, or 2, in which all that is not a query trains.
     seed : int
     """
+    if images.split is not None:
+        return own_split(images, protocol, seed)
     if images.name == "cifar10" and images.labels is not None:
         return cifar10_split(images.labels, protocol, seed)
     if images.name == "nuswide" and images.labels is not None:
         return nuswide_split(images.labels, protocol, seed)
     return generic_split(images.labels, protocol, seed, count=len(images), name=images.name)
+
+
+def own_split(images: ImageSet, protocol: int = 1, seed: int = 0) -> Split:
+    """Take the split that an image set comes with, as from the column `split` of a CSV file.
+
+    Images for training are in the database too. Where images have several labels, MAP looks at the
+    nearest 5,000, as in the first setting of NUS-WIDE.
+
+    Parameters
+    ----------
+    images : ImageSet
+        With a `split`.
+    protocol : int
+        1 as it is, 2 to train on the whole database.
+    seed : int
+        Changes nothing in the split; training may go by it.
+
+    Examples
+    --------
+    >>> pixels = np.zeros((4, 8, 8, 3), np.uint8)
+    >>> own_split(ImageSet(pixels, split=["train", "query", "database", "train"], name="mine"))
+    Split('mine/1', seed 0: 1 queries, 2 training, 3 database)
+    """
+    small = _is_small(protocol)
+    parts = np.asarray(images.split)
+    for part in ("query", "train"):
+        if part not in parts:
+            raise ValueError(
+                f"{images.name}: its split marks no image as {part}; mark some in the column split"
+            )
+    database = np.flatnonzero(parts != "query")
+    several = images.labels is not None and images.labels.ndim == 2
+    return Split(
+        np.flatnonzero(parts == "query"),
+        np.flatnonzero(parts == "train") if small else database,
+        database,
+        f"{images.name}/{protocol}",
+        seed,
+        MAP_AT_SEVERAL_LABELS if several else None,
+    )
 
 
 def cifar10_split(labels: ArrayLike, protocol: int, seed: int = 0) -> Split:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,20 @@ class Cell:
     Parameters
     ----------
     dataset, protocol
-        Which images, and which setting of the paper.
+        Which images, by a name or a folder that `bitprint.data.open_images` knows, and which
+        setting of the paper.
     variant : str
         Name of the row in the table.
     method, bits, seed, options
-        Arguments of `bitprint.create`. The seed also draws the split.
+        Arguments of `bitprint.create`. The seed also draws the split, unless the set has its own.
     backbone : str
         Name of the network in the table, which `options` says how to make; or the features that
         a method without a network learns from, see `bitprint.features`.
     validation : bool
         Measure on a tenth of the training images, held out of training, in place of the queries:
         settings are chosen so, never on the queries.
+    labels : str, optional
+        A CSV file with the labels of a folder's images.
     """
 
     dataset: str
@@ -56,11 +60,13 @@ class Cell:
     seed: int
     validation: bool = False
     options: dict[str, Any] = field(default_factory=dict, compare=False)
+    labels: str | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells this cell from all others in a table, as text."""
-        about = (self.dataset, self.protocol, self.backbone, self.variant, self.bits, self.seed)
+        """What tells this cell from all others in a table, as text; of a folder its name."""
+        name = Path(self.dataset).resolve().name
+        about = (name, self.protocol, self.backbone, self.variant, self.bits, self.seed)
         return (*map(str, about), "validation" if self.validation else "test")
 
 
@@ -69,12 +75,13 @@ KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_o
 
 def run_cell(cell: Cell, images: ImageSet) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Train and measure one cell; return its row, and the figures of every epoch."""
+    if images.labels is None:
+        raise ValueError(f"{cell.dataset} has no labels; give them in sub-folders or a CSV file")
     split = split_for(images, cell.protocol, cell.seed)
     queries, training, database = split.queries, split.training, split.database
     if cell.validation:
         queries, training = hold_out(images, split)
         database = training
-    assert images.labels is not None
     hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
     items = _items(cell, images)
     started = time.perf_counter()
@@ -96,6 +103,7 @@ def run_cell(cell: Cell, images: ImageSet) -> tuple[dict[str, Any], list[dict[st
         **dict(zip(KEY, cell.key, strict=True)),
         "method": cell.method,
         "map": round(report.map, 4),
+        "map_at": split.map_at,
         "paper_map": _paper_map(cell),
         "precision_radius2": round(report.precision_radius2, 4),
         "precision_at_100": round(report.precision_at.get(100, float("nan")), 4),
@@ -115,8 +123,14 @@ def _items(cell: Cell, images: ImageSet) -> Callable[[NDArray[np.int64]], Data]:
     """Return what gives the method its items: images, or rows of features."""
     if issubclass(method(cell.method), DeepHasher):
         return images.subset
-    features = extract(images, cell.backbone)
+    features = _features(images, cell.backbone)
     return lambda rows: np.asarray(features[rows])
+
+
+@lru_cache(maxsize=1)
+def _features(images: ImageSet, name: str) -> NDArray[np.float32]:
+    """Features of a whole set; finding those of gigabytes of pixels on disk takes seconds."""
+    return extract(images, name)
 
 
 def hold_out(images: ImageSet, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -163,7 +177,7 @@ def run_cells(
     started = time.monotonic()
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // workers)
-    with ProcessPoolExecutor(workers, context, _open, (todo[0].dataset, threads)) as pool:
+    with ProcessPoolExecutor(workers, context, _open, (todo[0], threads)) as pool:
         running: set[Future] = set()
         waiting = iter(todo)
         while True:
@@ -184,12 +198,12 @@ def run_cells(
 _images: ImageSet | None = None
 
 
-def _open(dataset: str, threads: int) -> None:
+def _open(cell: Cell, threads: int) -> None:
     """Load the images once in each worker, and give it its share of the cores."""
     global _images
     torch.set_num_threads(threads)
     threadpool_limits(threads)
-    _images = open_images(dataset)
+    _images = open_images(cell.dataset, labels=cell.labels)
 
 
 def _run(cell: Cell) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -39,12 +39,14 @@ def shallow_cells(
     bits: Sequence[int] | None = None,
     splits: int = 3,
     validation: bool = False,
+    labels: str | None = None,
 ) -> list[Cell]:
     """List the cells of Table 1 (features "gist") or Table 3 (features of a network).
 
     Parameters
     ----------
     dataset : str
+        A name or a folder that `bitprint.data.open_images` knows.
     methods : sequence of str
     protocol : int
         Setting 1 or 2.
@@ -53,9 +55,12 @@ def shallow_cells(
     bits : sequence of int, optional
         The table's columns by default.
     splits : int
-        How many random splits; the seeds are 0, 1, 2 and so on.
+        How many random splits; the seeds are 0, 1, 2 and so on. Where the set has its own split,
+        they vary the methods alone.
     validation : bool
         Measure on held-out training images.
+    labels : str, optional
+        A CSV file with the labels of a folder's images.
     """
     return [
         Cell(
@@ -67,6 +72,7 @@ def shallow_cells(
             bits=length,
             seed=seed,
             validation=validation,
+            labels=labels,
         )
         for seed, name, length in product(range(splits), methods, bits or BITS[protocol])
     ]

@@ -1,0 +1,95 @@
+"""Protocol of unseen classes: train on most classes, search among the others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitprint.data.protocols import Split, generic_split
+from bitprint.supervision import check_labels, class_matrix
+
+UNSEEN_SHARE = 0.25
+"""Share of the classes that are kept from training."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UnseenSplit(Split):
+    """A split whose training images are of other classes, and so never in the database.
+
+    Parameters
+    ----------
+    queries, training, database, name, seed, map_at
+        As in `Split`.
+
+    Examples
+    --------
+    >>> UnseenSplit([0], [1, 2], [3, 4], name="mine", seed=0)
+    Split('mine', seed 0: 1 queries, 2 training, 2 database)
+    """
+
+    def __post_init__(self) -> None:
+        searched = Split(self.queries, self.database[:0], self.database, self.name, self.seed)
+        trained = Split(self.training[:0], self.training, self.training, self.name, self.seed)
+        for part, split in (("queries", searched), ("training", trained), ("database", searched)):
+            object.__setattr__(self, part, getattr(split, part))
+        if np.isin(self.training, np.concatenate([self.queries, self.database])).any():
+            raise ValueError(f"{self.name}: training images must not be searched for or among")
+
+
+def unseen_split(
+    labels: ArrayLike, protocol: int, seed: int = 0, *, name: str = "images"
+) -> UnseenSplit:
+    """Keep a quarter of the classes from training; queries and database are of those alone.
+
+    The first protocol of Sablayrolles, Douze, Usunier and Jegou, "How should we evaluate
+    supervised hashing?", ICASSP 2017: codes that say which of the known classes an image is taken
+    for are of no use here. The unseen classes are drawn at random, a quarter rounded up and at
+    least two, and both kinds are then divided by `generic_split`: the seen ones give the training
+    set, the unseen ones queries and database. Images that carry labels of both kinds are left out.
+
+    Parameters
+    ----------
+    labels : array_like
+        (N,) class numbers, or (N, c) zeros and ones.
+    protocol : int
+        1 trains on at most 500 images of each seen class, 2 on all but the tenth of them that
+        `generic_split` takes as queries; those are not used.
+    seed : int
+    name : str
+
+    Examples
+    --------
+    >>> unseen_split(np.arange(1000) % 10, protocol=2)
+    Split('images/unseen-2', seed 0: 30 queries, 630 training, 270 database)
+    """
+    labels = check_labels(labels)
+    carried = class_matrix(labels).astype(bool)
+    classes = np.flatnonzero(carried.any(axis=0))
+    if len(classes) < 4:
+        raise ValueError(
+            f"{name}: {len(classes)} classes cannot be divided into two to train on and two that "
+            "are unseen; use a set of at least four"
+        )
+    rng = np.random.default_rng(seed)
+    count = max(2, math.ceil(UNSEEN_SHARE * len(classes)))
+    unseen = np.zeros(carried.shape[1], bool)
+    unseen[rng.permutation(classes)[:count]] = True
+    seen = _rows_within(carried, ~unseen)
+    searched = _rows_within(carried, unseen)
+    train = generic_split(labels[seen], protocol, seed, name=name)
+    search = generic_split(labels[searched], protocol, seed, name=name)
+    return UnseenSplit(
+        searched[search.queries],
+        seen[train.training],
+        searched[search.database],
+        f"{name}/unseen-{protocol}",
+        seed,
+    )
+
+
+def _rows_within(carried: NDArray[np.bool_], classes: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Rows that carry labels of these classes and of no other."""
+    return np.flatnonzero(carried[:, classes].any(axis=1) & ~carried[:, ~classes].any(axis=1))

@@ -1,0 +1,70 @@
+"""Split: which images are queries, which train, and which are searched."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which rows of an image set are queries, which train, and which are searched.
+
+    Queries are never in the database, and the training images always are; both are checked.
+
+    Parameters
+    ----------
+    queries, training, database : ndarray of int64
+        Row numbers, ascending.
+    name : str
+        The data set and the protocol, as in "cifar10/1".
+    seed : int
+        What the split was drawn with.
+    map_at : int or None
+        How many of the nearest MAP looks at; None is the whole database.
+
+    Examples
+    --------
+    >>> split = Split([0], [1, 2], [1, 2, 3], name="mine", seed=0)
+    >>> split
+    Split('mine', seed 0: 1 queries, 2 training, 3 database)
+    """
+
+    queries: Rows
+    training: Rows
+    database: Rows
+    name: str
+    seed: int
+    map_at: int | None = None
+
+    def __post_init__(self) -> None:
+        for part in ("queries", "training", "database"):
+            rows = np.sort(np.asarray(getattr(self, part), np.int64))
+            if np.any(rows[1:] == rows[:-1]):
+                raise ValueError(f"{self.name}: an image is twice among {part}")
+            rows.setflags(write=False)
+            object.__setattr__(self, part, rows)
+        if np.isin(self.queries, self.database).any():
+            raise ValueError(f"{self.name}: queries must not be in the database")
+        if not np.isin(self.training, self.database).all():
+            raise ValueError(f"{self.name}: training images must be in the database")
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the three row lists: equal for equal splits, on every machine."""
+        digest = hashlib.sha256()
+        for rows in (self.queries, self.training, self.database):
+            digest.update(f"{len(rows)}:".encode())
+            digest.update(rows.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return (
+            f"Split({self.name!r}, seed {self.seed}: {len(self.queries)} queries, "
+            f"{len(self.training)} training, {len(self.database)} database)"
+        )
