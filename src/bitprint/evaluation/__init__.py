@@ -1,6 +1,7 @@
-"""Retrieval metrics and curves from Hamming histograms; `plots` draws them."""
+"""Retrieval metrics and curves from histograms of distances; `plots` draws them."""
 
 from bitprint.evaluation.curves import Curve
-from bitprint.evaluation.metrics import Report, evaluate
+from bitprint.evaluation.metrics import evaluate
+from bitprint.evaluation.report import Report
 
 __all__ = ["Curve", "Report", "evaluate"]

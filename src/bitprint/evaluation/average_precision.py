@@ -1,4 +1,4 @@
-"""Average precision in closed form from Hamming histograms, for every convention in use.
+"""Average precision in closed form from histograms of distances, for every convention in use.
 
 Notation of one bucket (all items at one distance): n items of which r are relevant; before it come
 a items of which f are relevant; H is the harmonic number.
@@ -6,18 +6,27 @@ a items of which f are relevant; H is the harmonic number.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.evaluation import kernels
-from bitprint.evaluation.histograms import Histograms, Task
+from bitprint.evaluation.histograms import Histograms
 
 TIES = ("expected", "stable", "optimistic", "pessimistic")
 DENOMINATORS = ("retrieved", "total", "min")
 
 
+class Ordered(Protocol):
+    """What knows the order of the database, which histograms do not."""
+
+    def stable_sums(self, histograms: Histograms, top: int) -> NDArray[np.float64]:
+        """Sum of precisions and number of hits up to `top`, ties in database order, (Q, 2)."""
+
+
 def average_precision(
-    task: Task,
+    task: Ordered,
     histograms: Histograms,
     *,
     top: int | None = None,
@@ -28,7 +37,7 @@ def average_precision(
 
     See `bitprint.evaluation.evaluate` for the options.
     """
-    size = len(task.codes)
+    size = int(histograms.items[0].sum())
     top = size if top is None else min(top, size)
     total = histograms.relevant.sum(axis=1)
     if ties == "expected":

@@ -1,4 +1,4 @@
-"""Precision and recall, at a radius, at a cutoff and as curves, all from Hamming histograms."""
+"""Precision and recall, at a radius, at a cutoff and as curves, all from histograms."""
 
 from __future__ import annotations
 
@@ -44,18 +44,26 @@ def at_ranks(histograms: Histograms, ranks: Iterable[int]) -> Curve:
     have a relevant item; for the others it is undefined.
     """
     at = np.array(sorted(ranks), np.int64)
-    hits = kernels.expected_hits(*histograms, at)
-    return Curve(_mean_recall(histograms, hits), hits.mean(axis=0) / at, at)
+    return averaged(kernels.expected_hits(*histograms, at), histograms.relevant.sum(axis=1), at)
+
+
+def averaged(hits: NDArray, total: NDArray, at: NDArray[np.int64]) -> Curve:
+    """Mean precision and recall of queries that have `hits` (Q, P) of `total` (Q,) at ranks."""
+    return Curve(_mean_recall(hits, total), hits.mean(axis=0) / at, at)
 
 
 def by_ranking(histograms: Histograms) -> Curve:
-    """Precision-recall curve of the ranked list, at some 128 ranks from the first to the last.
+    """Precision-recall curve of the ranked list, at `curve_ranks`."""
+    return at_ranks(histograms, curve_ranks(int(histograms.items[0].sum())))
 
-    Half of the ranks are spaced geometrically, for the head of the list, and half evenly.
+
+def curve_ranks(size: int) -> NDArray[np.int64]:
+    """Some 128 ranks from 1 to `size`.
+
+    Half of them are spaced geometrically, for the head of the list, and half evenly.
     """
-    size = int(histograms.items[0].sum())
     head, body = np.geomspace(1, size, _POINTS), np.linspace(1, size, _POINTS)
-    return at_ranks(histograms, np.unique(np.rint(np.append(head, body)).astype(np.int64)))
+    return np.unique(np.rint(np.append(head, body)).astype(np.int64))
 
 
 def by_lookup(histograms: Histograms) -> Curve:
@@ -65,7 +73,8 @@ def by_lookup(histograms: Histograms) -> Curve:
     """
     items, relevant = (np.cumsum(counts, axis=1) for counts in histograms)
     precision = (relevant / np.maximum(items, 1)).mean(axis=0)
-    return Curve(_mean_recall(histograms, relevant), precision, np.arange(items.shape[1]))
+    recall = _mean_recall(relevant, histograms.relevant.sum(axis=1))
+    return Curve(recall, precision, np.arange(items.shape[1]))
 
 
 def by_pooled_lookup(histograms: Histograms) -> Curve:
@@ -77,9 +86,8 @@ def by_pooled_lookup(histograms: Histograms) -> Curve:
     return Curve(relevant / relevant[-1], relevant / np.maximum(items, 1), np.arange(len(items)))
 
 
-def _mean_recall(histograms: Histograms, hits: NDArray) -> NDArray[np.float64]:
-    """Recall for hits of shape (Q, P), averaged over queries with a relevant item."""
-    total = histograms.relevant.sum(axis=1)
+def _mean_recall(hits: NDArray, total: NDArray) -> NDArray[np.float64]:
+    """Recall for hits (Q, P) of total (Q,), averaged over queries with a relevant item."""
     answerable = total > 0
     recall: NDArray[np.float64] = (hits[answerable] / total[answerable, None]).mean(axis=0)
     return recall

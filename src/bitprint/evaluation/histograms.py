@@ -6,6 +6,7 @@ no (Q, N) matrix is kept.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import NamedTuple
 
 import numpy as np
@@ -53,24 +54,12 @@ class Task:
     def __init__(
         self, query_codes: Codes, query_labels: ArrayLike, codes: Codes, labels: ArrayLike
     ) -> None:
-        self.query_codes, self.query_labels = query_codes, check_labels(query_labels)
-        self.codes, self.labels = codes, check_labels(labels)
-        _check_lengths(self.query_codes, self.query_labels, "query")
-        _check_lengths(self.codes, self.labels, "database")
+        self.query_codes, self.codes = query_codes, codes
+        self.query_labels, self.labels = check_task(query_codes, query_labels, codes, labels)
         if query_codes.bits != codes.bits:
             raise ValueError(
                 f"queries of {query_codes.bits} bits and a database of {codes.bits} bits do not "
                 "compare; encode both with the same hasher"
-            )
-        if self.query_labels.ndim != self.labels.ndim:
-            raise ValueError(
-                "query and database labels must both be class numbers or both be 0/1 matrices, "
-                f"got shapes {self.query_labels.shape} and {self.labels.shape}"
-            )
-        if self.query_labels.shape[1:] != self.labels.shape[1:]:
-            raise ValueError(
-                f"query labels have {self.query_labels.shape[1]} classes but database labels have "
-                f"{self.labels.shape[1]}"
             )
 
     @property
@@ -155,7 +144,27 @@ class Task:
         )
 
 
-def _check_lengths(codes: Codes, labels: NDArray, role: str) -> None:
+def check_task(
+    queries: Sized, query_labels: ArrayLike, database: Sized, labels: ArrayLike
+) -> tuple[NDArray, NDArray]:
+    """Return the labels of queries and database, checked to fit each other."""
+    query_labels, labels = check_labels(query_labels), check_labels(labels)
+    _check_lengths(queries, query_labels, "query")
+    _check_lengths(database, labels, "database")
+    if query_labels.ndim != labels.ndim:
+        raise ValueError(
+            "query and database labels must both be class numbers or both be 0/1 matrices, "
+            f"got shapes {query_labels.shape} and {labels.shape}"
+        )
+    if query_labels.shape[1:] != labels.shape[1:]:
+        raise ValueError(
+            f"query labels have {query_labels.shape[1]} classes but database labels have "
+            f"{labels.shape[1]}"
+        )
+    return query_labels, labels
+
+
+def _check_lengths(codes: Sized, labels: NDArray, role: str) -> None:
     if len(codes) == 0:
         raise ValueError(f"there are no {role} codes to evaluate")
     if len(codes) != len(labels):

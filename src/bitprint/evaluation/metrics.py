@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,100 +12,18 @@ from bitprint.codes import Codes
 from bitprint.evaluation import curves
 from bitprint.evaluation.average_precision import DENOMINATORS, TIES, average_precision
 from bitprint.evaluation.curves import Curve
-from bitprint.evaluation.histograms import Task
+from bitprint.evaluation.histograms import Histograms, Task
+from bitprint.evaluation.rankings import Queries, RankedTask, Ranker
+from bitprint.evaluation.report import Report
 
 CUTOFFS = tuple(range(100, 1001, 100))
 EMPTY = ("skip", "zero")
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
-    """What `evaluate` measured, with the conventions it used.
-
-    Attributes
-    ----------
-    map : float
-        Mean average precision.
-    average_precision : ndarray of float64, shape (Q,)
-        Per query; NaN for a query without a relevant item when those are skipped.
-    empty_queries : int
-        Queries without a relevant item in the database.
-    precision_radius : float
-        Precision within distance `radius`, averaged over queries; an empty ball counts 0.
-    empty_balls : int
-        Queries with nothing within distance `radius`.
-    precision_at, recall_at : dict of int to float
-        Precision and recall of the first n items, expected over the order of tied items.
-    pr_curve : Curve
-        Precision and recall along the ranked list, averaged over queries.
-    pr_lookup : Curve
-        Precision and recall within radius 0..K, averaged over queries.
-    pr_lookup_pooled : Curve
-        The same with the hits of all queries in one pool.
-    bits, queries, database : int
-        Size of the task: K, Q and N.
-    top, ties, denominator, empty, radius
-        The options of `evaluate`.
-    """
-
-    map: float
-    average_precision: NDArray[np.float64]
-    empty_queries: int
-    precision_radius: float
-    empty_balls: int
-    precision_at: dict[int, float]
-    recall_at: dict[int, float]
-    pr_curve: Curve
-    pr_lookup: Curve
-    pr_lookup_pooled: Curve
-    bits: int
-    queries: int
-    database: int
-    top: int | None
-    ties: str
-    denominator: str
-    empty: str
-    radius: int
-
-    @property
-    def precision_radius2(self) -> float:
-        """Precision within Hamming distance 2, whatever `radius` was asked for."""
-        return float(self.pr_lookup.precision[min(2, self.bits)])
-
-    def as_dict(self) -> dict[str, Any]:
-        """All but the per-query figures, in types that `json.dumps` takes."""
-        curves = ("pr_curve", "pr_lookup", "pr_lookup_pooled")
-        left_out = ("average_precision", *curves)
-        figures = {name: value for name, value in vars(self).items() if name not in left_out}
-        figures["precision_radius2"] = self.precision_radius2
-        for name in curves:
-            points = getattr(self, name)._asdict()
-            figures[name] = {axis: values.tolist() for axis, values in points.items()}
-        return figures
-
-    def summary(self) -> str:
-        """A few lines for people."""
-        depth = "" if self.top is None else f"@{self.top}"
-        convention = f"ties {self.ties}"
-        if self.top is not None:
-            convention += f", divided by {self.denominator}"
-        lines = [
-            f"{self.queries} queries, {self.database} database items, {self.bits} bits",
-            f"MAP{depth} {self.map:.4f} ({convention})",
-            f"precision within radius {self.radius} {self.precision_radius:.4f} "
-            f"({self.empty_balls} queries find nothing there)",
-        ]
-        lines += [f"precision@{n} {value:.4f}" for n, value in self.precision_at.items()]
-        if self.empty_queries:
-            treatment = "skipped" if self.empty == "skip" else "counted as 0"
-            lines.append(f"{self.empty_queries} queries without a relevant item, {treatment}")
-        return "\n".join(lines)
-
-
 def evaluate(
-    query_codes: Codes,
+    query_codes: Codes | Queries,
     query_labels: ArrayLike,
-    database_codes: Codes,
+    database_codes: Codes | Ranker,
     database_labels: ArrayLike,
     *,
     top: int | None = None,
@@ -118,15 +35,19 @@ def evaluate(
     device: str = "auto",
     chunk: int | None = None,
 ) -> Report:
-    """Measure how well Hamming distance ranks the database items that share a label.
+    """Measure how well distance ranks the database items that share a label.
+
+    `Codes` are ranked by Hamming distance. Codes with a distance of their own, such as
+    `QuantisedCodes` and `WeightedCodes`, are ranked by that: any database with `distances`.
 
     Codes of K bits know only K + 1 distances, so most items are tied and a ranking is not unique.
     By default every figure is the exact expectation over all orders of the tied items.
 
     Parameters
     ----------
-    query_codes, database_codes : Codes
-        Q and N codes of the same number of bits.
+    query_codes, database_codes : Codes, or whatever has real-valued distances
+        Q and N codes of the same number of bits; or a database whose `distances(queries)` returns
+        an array (Q, N), with queries that it understands. See `Hasher.encode_queries`.
     query_labels, database_labels : array_like
         Class numbers, (Q,) and (N,), or matrices of zeros and ones, (Q, c) and (N, c). An item is
         relevant to a query when they share at least one label.
@@ -143,14 +64,15 @@ def evaluate(
     empty : {"skip", "zero"}
         Queries without any relevant item are left out of the mean, or count 0.
     radius : int
-        Distance for `Report.precision_radius` and `Report.empty_balls`.
+        Hamming distance for `Report.precision_radius` and `Report.empty_balls`.
     cutoffs : iterable of int
         Ranks for `Report.precision_at` and `Report.recall_at`; those beyond N are left out.
     device : {"auto", "cpu", "cuda"}
-        Where to count; "auto" takes a GPU when there is one and the task is large.
+        Where to count Hamming distances; "auto" takes a GPU when there is one and the task is
+        large.
     chunk : int, optional
-        Queries compared with the database at once. It bounds memory on a GPU (`chunk` x N pairs)
-        and never changes the result.
+        Queries compared with the database at once. It bounds memory on a GPU, and everywhere for
+        real-valued distances (`chunk` x N pairs), and never changes the result.
 
     Returns
     -------
@@ -175,38 +97,123 @@ def evaluate(
     _check_at_least("chunk", chunk, 1)
     _check_at_least("radius", radius, 0)
     _check_at_least("every cutoff", min(cutoffs, default=None), 1)
-    task = Task(query_codes, query_labels, database_codes, database_labels)
-    histograms = task.count(device, chunk)
-    if not histograms.relevant.any():
-        raise ValueError(
-            "no query shares a label with any database item; check that both use the same classes"
-        )
-    precisions = average_precision(task, histograms, top=top, ties=ties, denominator=denominator)
+    convention = {"top": top, "ties": ties, "denominator": denominator}
+    ranks = np.array([n for n in cutoffs if n <= len(database_codes)], np.int64)
+    if isinstance(database_codes, Codes) and isinstance(query_codes, Codes):
+        task = Task(query_codes, query_labels, database_codes, database_labels)
+        found = _by_hamming(task, ranks, radius, device, chunk, convention)
+    else:
+        ranker = _check_ranker(query_codes, database_codes)
+        ranked = RankedTask(query_codes, query_labels, ranker, database_labels)
+        found = _by_distance(ranked, ranks, chunk, convention)
+    precisions = found.average_precision
     empty_queries = int(np.isnan(precisions).sum())
     if empty == "zero":
         precisions = np.nan_to_num(precisions, nan=0.0)
-    cut = curves.at_ranks(histograms, [n for n in cutoffs if n <= len(database_codes)])
-    inside = histograms.items[:, : radius + 1].sum(axis=1)
+    cut = found.cut
     return Report(
         map=float(np.nanmean(precisions)),
         average_precision=precisions,
         empty_queries=empty_queries,
-        precision_radius=float(curves.precision_within(histograms, radius).mean()),
-        empty_balls=int(np.count_nonzero(inside == 0)),
+        precision_radius=found.precision_radius,
+        empty_balls=found.empty_balls,
         precision_at=dict(zip(cut.at.tolist(), cut.precision.tolist(), strict=True)),
         recall_at=dict(zip(cut.at.tolist(), cut.recall.tolist(), strict=True)),
-        pr_curve=curves.by_ranking(histograms),
-        pr_lookup=curves.by_lookup(histograms),
-        pr_lookup_pooled=curves.by_pooled_lookup(histograms),
-        bits=task.bits,
+        pr_curve=found.ranking,
+        pr_lookup=found.lookup,
+        pr_lookup_pooled=found.pooled_lookup,
+        bits=database_codes.bits,
         queries=len(query_codes),
         database=len(database_codes),
         top=top,
         ties=ties,
         denominator=denominator,
         empty=empty,
-        radius=radius,
+        radius=radius if isinstance(database_codes, Codes) else None,
     )
+
+
+class _Found(NamedTuple):
+    """The figures of a report that depend on how the database is ranked."""
+
+    average_precision: NDArray[np.float64]
+    cut: Curve
+    ranking: Curve
+    lookup: Curve
+    pooled_lookup: Curve
+    precision_radius: float
+    empty_balls: int
+
+
+def _by_hamming(
+    task: Task,
+    ranks: NDArray[np.int64],
+    radius: int,
+    device: str,
+    chunk: int | None,
+    convention: dict[str, Any],
+) -> _Found:
+    histograms = task.count(device, chunk)
+    _check_any_relevant(histograms.relevant)
+    return _Found(
+        average_precision(task, histograms, **convention),
+        curves.at_ranks(histograms, ranks),
+        curves.by_ranking(histograms),
+        curves.by_lookup(histograms),
+        curves.by_pooled_lookup(histograms),
+        float(curves.precision_within(histograms, radius).mean()),
+        _empty_balls(histograms, radius),
+    )
+
+
+def _by_distance(
+    task: RankedTask, ranks: NDArray[np.int64], chunk: int | None, convention: dict[str, Any]
+) -> _Found:
+    along = curves.curve_ranks(len(task.database))
+    every = np.union1d(ranks, along)
+    ranked = task.measure(every, chunk, **convention)
+    _check_any_relevant(ranked.total)
+
+    def hits(at: NDArray[np.int64]) -> NDArray[np.float64]:
+        return ranked.hits.compress(np.isin(every, at), axis=1)
+
+    nothing = Curve(np.empty(0), np.empty(0), np.empty(0, np.int64))
+    return _Found(
+        ranked.average_precision,
+        curves.averaged(hits(ranks), ranked.total, ranks),
+        curves.averaged(hits(along), ranked.total, along),
+        nothing,
+        nothing,
+        float("nan"),
+        0,
+    )
+
+
+def _check_ranker(queries: Codes | Queries, database: Codes | Ranker) -> Ranker:
+    """Return the database, or raise unless it has distances of its own."""
+    if isinstance(database, Codes):
+        raise ValueError(
+            "a database of Codes is ranked by Hamming distance from queries that are Codes, got "
+            f"{type(queries).__name__}; encode both with the same hasher"
+        )
+    if not hasattr(database, "distances"):
+        raise ValueError(
+            "a database is Codes, or has a method `distances` of its own, got "
+            f"{type(database).__name__}; encode it with a hasher"
+        )
+    return database
+
+
+def _empty_balls(histograms: Histograms, radius: int) -> int:
+    """How many queries have nothing within `radius`."""
+    return int(np.count_nonzero(histograms.items[:, : radius + 1].sum(axis=1) == 0))
+
+
+def _check_any_relevant(relevant: NDArray) -> None:
+    if not relevant.any():
+        raise ValueError(
+            "no query shares a label with any database item; check that both use the same classes"
+        )
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from bitprint.evaluation.metrics import Report
+from bitprint.evaluation.report import Report
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; the yellow is left out
 # because it is faint on white.
@@ -38,7 +38,7 @@ def plot_reports(reports: Reports, folder: str | os.PathLike[str]) -> list[Path]
     list of Path
         `precision_radius2.png`, precision within Hamming radius 2 against the number of bits, and
         for every number of bits K `precision_at_K.png`, precision of the first N items, and
-        `precision_recall_K.png`, along the Hamming ranking.
+        `precision_recall_K.png`, along the ranked list.
     """
     by_name = {
         name: {report.bits: report} if isinstance(report, Report) else dict(sorted(report.items()))
@@ -69,7 +69,7 @@ def _plot_radius(by_name: dict[str, dict[int, Report]], ticks: list[int], path: 
 
 
 def _plot_precision_at(these: dict[str, Report | None], path: Path) -> Path:
-    figure, axes = _canvas(f"Hamming ranking, {_bits(these)} bits", "first N items", "precision")
+    figure, axes = _canvas(f"Ranking, {_bits(these)} bits", "first N items", "precision")
     for (name, report), style in zip(these.items(), _styles(), strict=False):
         if report is not None:
             cutoffs, precisions = list(report.precision_at), list(report.precision_at.values())
@@ -78,7 +78,7 @@ def _plot_precision_at(these: dict[str, Report | None], path: Path) -> Path:
 
 
 def _plot_precision_recall(these: dict[str, Report | None], path: Path) -> Path:
-    figure, axes = _canvas(f"Hamming ranking, {_bits(these)} bits", "recall", "precision")
+    figure, axes = _canvas(f"Ranking, {_bits(these)} bits", "recall", "precision")
     for (name, report), style in zip(these.items(), _styles(), strict=False):
         if report is not None:
             curve = report.pr_curve
