@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +16,10 @@ FEATURES = np.random.default_rng(0).standard_normal((24, 70)).astype(np.float32)
 LABELS = np.arange(24) % 3
 
 every_method = pytest.mark.parametrize("name", bp.list_methods())
+hamming_methods = pytest.mark.parametrize(
+    "name",
+    [name for name in bp.list_methods() if name != "dqn"],  # whose codes are not signs
+)
 deep_methods = pytest.mark.parametrize(
     "name", [name for name in bp.list_methods() if issubclass(method(name), DeepHasher)]
 )
@@ -29,7 +34,7 @@ def create(name, bits=7, **options):
 # ---- fit, encode, parameters
 
 
-@every_method
+@hamming_methods
 @pytest.mark.parametrize("bits", [1, 7, 12, 64])
 def test_codes_have_the_asked_length(name, bits):
     hasher = create(name, bits)
@@ -96,7 +101,7 @@ def test_a_saved_model_gives_the_same_codes(name, tmp_path):
     hasher.save(tmp_path / "model", data="noise")
     loaded = bp.load(tmp_path / "model")
     assert type(loaded) is type(hasher)
-    np.testing.assert_array_equal(loaded.encode(FEATURES).packed, hasher.encode(FEATURES).packed)
+    assert loaded.encode(FEATURES) == hasher.encode(FEATURES)
     np.testing.assert_array_equal(loaded.project(FEATURES), hasher.project(FEATURES))
     loaded.save(tmp_path / "again")
     first, second = (
@@ -142,7 +147,9 @@ def test_unknown_method():
 
 @every_method
 def test_unknown_option(name):
-    with pytest.raises(ValueError, match=f"^{name}: .*'colour'.*its options are") as error:
+    with pytest.raises(
+        ValueError, match=f"^{re.escape(name)}: .*'colour'.*its options are"
+    ) as error:
         bp.create(name, bits=12, colour="red")
     assert one_sentence(error)
 

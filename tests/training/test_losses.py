@@ -1,8 +1,15 @@
 import math
 
+import pytest
 import torch
 
-from bitprint.training.losses import pair_loss, quantisation_loss
+from bitprint.training.losses import (
+    classification_loss,
+    log_cosh,
+    pair_loss,
+    quantisation_loss,
+)
+from bitprint.training.state import State
 
 
 def example(count=7, batch=3, bits=5, scale=1.0):
@@ -50,3 +57,35 @@ def test_quantisation_loss_matches_plain_loops():
         for h, b in zip(row, codes, strict=True)
     )
     torch.testing.assert_close(quantisation_loss(hashed, signs).item(), expected)
+
+
+def test_log_cosh_is_the_naive_form_where_that_is_finite():
+    values = torch.linspace(-20, 20, 401, dtype=torch.float64, requires_grad=True)
+    found = log_cosh(values)
+    expected = [math.log(math.cosh(value)) for value in values.tolist()]
+    torch.testing.assert_close(found.tolist(), expected, rtol=1e-12, atol=1e-12)
+    found.sum().backward()
+    torch.testing.assert_close(values.grad, torch.tanh(values.detach()))
+
+
+def test_log_cosh_of_large_values_is_finite():
+    values = torch.tensor([-1e30, -100.0, 100.0, 1e30], requires_grad=True)
+    found = log_cosh(values)
+    torch.testing.assert_close(found, values.detach().abs() - math.log(2))
+    found.sum().backward()
+    assert values.grad.tolist() == [-1, -1, 1, 1]
+
+
+def test_classification_loss_of_one_label():
+    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [9.0, 9.0]])
+    state = State(torch.tensor([1, 0, 1, 0]), torch.zeros(4, 2), batch_size=3)
+    found = classification_loss(logits[:2], torch.tensor([2, 3]), state)
+    assert found.item() == pytest.approx(math.log(2) + math.log(4 / 3))
+
+
+def test_classification_loss_of_several_labels():
+    logits = torch.tensor([[0.0, math.log(3)], [-math.log(3), 0.0]])
+    matrix = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    state = State(matrix, matrix, batch_size=3)
+    found = classification_loss(logits, torch.tensor([1, 2]), state)
+    assert found.item() == pytest.approx(2 * math.log(2) + 2 * math.log(4 / 3))

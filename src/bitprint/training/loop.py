@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bitprint.training.augment import augment
 from bitprint.training.feed import Feed
+from bitprint.training.order import balanced_order
 from bitprint.training.plan import Training
 from bitprint.training.progress import EpochBar
 from bitprint.training.run import RunFolder
@@ -93,7 +94,11 @@ def _one_epoch(
     """One pass over the training set; returns the mean of every part of the loss."""
     torch.manual_seed(_mix(seed, epoch))
     generator = torch.Generator().manual_seed(_mix(seed, epoch) + 1)
-    order = torch.randperm(len(feed), generator=generator)
+    if training.per_class is None:
+        order = torch.randperm(len(feed), generator=generator)
+    else:
+        per_class = min(training.per_class, max(1, training.batch_size // 2))
+        order = balanced_order(state.labels, per_class, generator)
     steps = -(-len(feed) // training.batch_size)
     sums: dict[str, Tensor] = {}
     net.train()

@@ -6,8 +6,13 @@ Outputs `h` of a batch are compared with a buffer `U` of the last output of ever
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 from torch.nn import functional
+
+from bitprint.training.state import State
 
 
 def pair_loss(outputs: Tensor, buffer: Tensor, similar: Tensor) -> Tensor:
@@ -35,3 +40,33 @@ def pair_loss(outputs: Tensor, buffer: Tensor, similar: Tensor) -> Tensor:
 def quantisation_loss(outputs: Tensor, signs: Tensor) -> Tensor:
     """``sum_i ||b_i - h_i||^2`` for constant codes `signs`, shape (n, K)."""
     return (signs - outputs).square().sum()
+
+
+def classification_loss(logits: Tensor, rows: Tensor, state: State) -> Tensor:
+    """Cross-entropy of the labels, summed over the batch.
+
+    Softmax where an image has one label; a sigmoid for each class where it may have several.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (n, c)
+        One output of the network for each class.
+    rows : Tensor of int64, shape (n,)
+        Which training images these are.
+    state : State
+        Labels of the training set.
+    """
+    if state.labels.ndim == 1:
+        return functional.cross_entropy(logits, state.labels[rows], reduction="sum")
+    return functional.binary_cross_entropy_with_logits(logits, state.classes[rows], reduction="sum")
+
+
+def log_cosh(values: Tensor) -> Tensor:
+    """``log cosh x``, a smooth ``|x|``, for any x: cosh itself overflows at 90 in float32.
+
+    Examples
+    --------
+    >>> log_cosh(torch.tensor([0.0, -1000.0])).round(decimals=1)
+    tensor([  0.0000, 999.3000])
+    """
+    return torch.logaddexp(values, -values) - math.log(2)

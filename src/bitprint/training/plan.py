@@ -35,6 +35,10 @@ class Training:
         Weight decay, on biases too (as the authors do).
     augment : {"none", "flip", "shift", "flip+shift"}
         Random mirroring, and random shifts of up to an eighth of the image.
+    per_class : int, optional
+        How many images of one class follow each other, so that a batch of 100 with 10 of a class
+        holds ten classes; never more than half a batch, so that each has two classes at least. By
+        default the order is random. Either way an epoch is every image once.
     precision : {"auto", "float32", "bfloat16"}
         Arithmetic of the trunk; "auto" is bfloat16 on a GPU. Hash layer and loss are float32.
 
@@ -53,11 +57,14 @@ class Training:
     momentum: float = 0.0
     weight_decay: float = 5e-4
     augment: Literal["none", "flip", "shift", "flip+shift"] = "none"
+    per_class: int | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "per_class"):
             count = getattr(self, name)
+            if name == "per_class" and count is None:
+                continue
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1")
         for name in ("lr", "trunk_lr", "momentum", "weight_decay"):

@@ -1,0 +1,278 @@
+"""CNNH and CNNH+: codes from the similarity matrix first, then a network that learns them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
+from bitprint.supervision import similarity
+from bitprint.training.losses import classification_loss
+from bitprint.training.plan import Training
+from bitprint.training.state import State
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BLOCK = 1024  # label sets that are compared with all others at a time
+
+
+class CNNH(DeepHasher):
+    """Convolutional neural network hashing (Xia, Pan, Lai, Liu and Yan, AAAI 2014).
+
+    Stage 1 sees labels only: ``min ||S - H H' / K||_F^2`` over H in [-1, 1], shape (N, K), where
+    S is +1 for images that share a label and -1 for others. The signs of H are codes. Stage 2
+    sees images only: a network learns the codes, and nothing that it finds goes back to them.
+
+    The original's: both stages, the factorisation by coordinate descent from random values, and
+    for stage 2 a small network from scratch, here ``backbone="cnnh"``. Choices, where it is
+    silent or was not at hand: each coordinate goes to its exact minimum rather than by one clipped
+    Newton step; coordinates are taken image by image, in random order; stage 2 has a logistic
+    loss for each bit, summed over bits; and the whole schedule of training.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    sweeps : int
+        Passes over H in stage 1; it hardly changes after a few.
+    backbone, training, device, seed
+        As in `DeepHasher`.
+
+    Examples
+    --------
+    >>> hasher = CNNH(bits=12, training=Training(epochs=2))
+    >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
+    Codes(6 x 12 bits)
+    """
+
+    name = "cnnh"
+    reference = "Xia, Pan, Lai, Liu and Yan, AAAI 2014"
+    default_training = Training(
+        epochs=100, lr=1e-2, schedule="cosine", momentum=0.9, weight_decay=5e-4
+    )
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        sweeps: int = 5,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        self.sweeps = sweeps
+
+    def prepare(self, state: State) -> None:
+        """Stage 1: B, the codes to learn, shape (N, K)."""
+        labels = state.labels.cpu().numpy()
+        factors = factorise(labels, self.bits, sweeps=self.sweeps, seed=self.seed)
+        codes = np.where(factors >= 0, np.float32(1), np.float32(-1))
+        state.tensors["B"] = torch.from_numpy(codes).to(state.device)
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """Stage 2: logistic loss of every bit."""
+        logits = outputs[:, : self.bits]
+        wrong = functional.softplus(-state.tensors["B"][rows] * logits)
+        return {"codes": wrong.sum() / state.batch_size}
+
+    def _check_options(self, labels: NDArray) -> None:
+        super()._check_options(labels)
+        if self.sweeps < 1:
+            raise ValueError(f"sweeps must be at least 1, got {self.sweeps}")
+
+
+class CNNHPlus(CNNH):
+    """CNNH whose network learns the labels beside the codes.
+
+    The head has one more output for each class: softmax and cross-entropy for one label per
+    image, a sigmoid per class for several. How the two losses weigh against each other is a
+    choice.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    mu : float
+        Weight of the mean cross-entropy of the labels.
+    sweeps, backbone, training, device, seed
+        As in `CNNH`.
+    """
+
+    name = "cnnh+"
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        mu: float = 1.0,
+        sweeps: int = 5,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            bits, sweeps=sweeps, backbone=backbone, training=training, device=device, seed=seed
+        )
+        self.mu = mu
+
+    def make_head(self, features: int, classes: int) -> nn.Module:
+        """K hash outputs, then one output per class."""
+        return gaussian_linear(features, self.bits + classes)
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """Logistic loss of every bit, cross-entropy of the labels."""
+        entropy = classification_loss(outputs[:, self.bits :], rows, state)
+        parts = super().loss(outputs, rows, state)
+        return parts | {"classification": self.mu / state.batch_size * entropy}
+
+    def _check_options(self, labels: NDArray) -> None:
+        super()._check_options(labels)
+        check_weights(mu=self.mu, zero=True)
+
+
+def factorise(labels: NDArray, bits: int, *, sweeps: int = 5, seed: int = 0) -> Floats:
+    """Stage 1: lower ``||K S - H H'||_F^2`` over H in [-1, 1], one number after another.
+
+    A number of H goes to its exact minimum while all others stay, so the objective never rises.
+    S is never written down: images of the same labels have the same row of it, so that sums of H
+    over such images stand for its products. A sweep takes O(N K^2) for one label per image.
+
+    Parameters
+    ----------
+    labels : ndarray, shape (N,) or (N, c)
+    bits : int
+        K.
+    sweeps : int
+        Passes over all of H.
+    seed : int
+        Seed of the values to start from and of the order.
+
+    Returns
+    -------
+    ndarray of float64, shape (N, K)
+
+    Examples
+    --------
+    >>> factors = factorise(np.array([0, 1, 0, 1]), bits=2)
+    >>> (factors @ factors.T).tolist()
+    [[2.0, -2.0, 2.0, -2.0], [-2.0, 2.0, -2.0, 2.0], [2.0, -2.0, 2.0, -2.0], [-2.0, 2.0, -2.0, 2.0]]
+    """
+    rng = np.random.default_rng(seed)
+    groups = group_by_labels(labels)
+    factors = rng.uniform(-1, 1, (len(labels), bits))
+    sums, gram = label_sums(factors, groups), factors.T @ factors
+    for _ in range(sweeps):
+        rows, columns = rng.permutation(len(labels)), rng.permutation(bits)
+        sweep(factors, sums, gram, rows, columns, *groups)
+    return factors
+
+
+class Groups(NamedTuple):
+    """Images of equal labels, and which such groups are similar: all that S says.
+
+    Parameters
+    ----------
+    member : ndarray of int64, shape (N,)
+        The group of each image.
+    bounds : ndarray of int64, shape (groups + 1,)
+        Where each group's part of `partners` starts.
+    partners : ndarray of int64
+        The groups that share a label with it; itself too, unless its images have no label.
+    """
+
+    member: Ints
+    bounds: Ints
+    partners: Ints
+
+
+def group_by_labels(labels: NDArray) -> Groups:
+    """Group images by their labels (N,) or (N, c)."""
+    sets, member = np.unique(labels, axis=0, return_inverse=True)
+    member = member.ravel()
+    if labels.ndim == 1:
+        every = np.arange(len(sets) + 1)
+        return Groups(member, every, every[:-1])
+    counts, partners = [np.zeros(1, np.int64)], []
+    for start in range(0, len(sets), _BLOCK):
+        similar = similarity(sets[start : start + _BLOCK], sets)
+        counts.append(similar.sum(axis=1))
+        partners.append(np.nonzero(similar)[1])
+    return Groups(member, np.cumsum(np.concatenate(counts)), np.concatenate(partners))
+
+
+def label_sums(factors: Floats, groups: Groups) -> Floats:
+    """Sum of the rows of H in each group, shape (groups, K)."""
+    sums = np.zeros((len(groups.bounds) - 1, factors.shape[1]))
+    np.add.at(sums, groups.member, factors)
+    return sums
+
+
+@njit(nogil=True, cache=True)
+def sweep(
+    factors: Floats,
+    sums: Floats,
+    gram: Floats,
+    rows: Ints,
+    columns: Ints,
+    member: Ints,
+    bounds: Ints,
+    partners: Ints,
+) -> None:
+    """Improve H once, in place, with its `label_sums` and its Gram matrix H'H.
+
+    With the other numbers fixed, x = H_ij costs ``x^4 + 2 p x^2 - 4 q x`` and a constant. Image i
+    is taken out of both sums meanwhile: then ``q_j = K S_i . h_j - sum_{k != j} H_ik (H'H)_kj``
+    and ``p_j = (H'H)_jj - K S_ii + sum_{k != j} H_ik^2``.
+    """
+    bits = factors.shape[1]
+    total = sums.sum(axis=0)
+    for i in rows:
+        row, group = factors[i], member[i]
+        similar = partners[bounds[group] : bounds[group + 1]]
+        total -= row
+        sums[group] -= row
+        gram -= np.outer(row, row)
+        agree = -total
+        to_itself = -1
+        for other in similar:
+            agree += 2 * sums[other]
+            if other == group:
+                to_itself = 1
+        for j in columns:
+            others = (row * row).sum() - row[j] ** 2
+            p = gram[j, j] - bits * to_itself + others
+            q = bits * agree[j] - (row * gram[j]).sum() + row[j] * gram[j, j]
+            row[j] = lowest(p, q, row[j])
+        total += row
+        sums[group] += row
+        gram += np.outer(row, row)
+
+
+@njit(nogil=True, cache=True)
+def lowest(p: float, q: float, now: float) -> float:
+    """Return the x in [-1, 1] where ``x^4 + 2 p x^2 - 4 q x`` is lowest; at a tie, by `now`.
+
+    x has the sign of q. For x > 0 the slope over 4, ``x^3 + p x - |q|``, is convex and begins
+    below zero: it crosses zero once, and Newton's method comes down to that point from x = 1.
+    """
+    side = np.sign(q) if q != 0 else (1.0 if now >= 0 else -1.0)
+    q = abs(q)
+    x = 1.0
+    while True:
+        slope = x**3 + p * x - q
+        if slope <= 0:
+            return side * x
+        closer = x - slope / (3 * x**2 + p)
+        if not 0 <= closer < x:
+            return side * x
+        x = closer

@@ -1,0 +1,138 @@
+"""NINH: simultaneous feature learning and hash coding, bit by bit from its own features."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bitprint.methods._deep import DeepHasher, check_weights
+from bitprint.training.plan import Training
+from bitprint.training.state import State
+from bitprint.training.triplets import batch_triplets, triplet_hinge
+
+_PIECE = 50  # features of one bit, as in the paper
+
+
+class NINH(DeepHasher):
+    """Network-in-Network hashing, also DNNH (Lai, Pan, Liu and Yan, CVPR 2015).
+
+    Features are divided into K pieces of 50, and each piece alone makes one bit::
+
+        s_k = sigmoid(w_k . x_k + c_k)
+        F_k = 0 where s_k < 1/2 - epsilon,  1 where s_k > 1/2 + epsilon,  else s_k
+
+    Over triplets of an image, a similar and a dissimilar one, the loss is
+    ``max(0, margin + ||F - F+||^2 - ||F - F-||^2)``: between codes, a margin in bits.
+
+    Parameters
+    ----------
+    bits : int
+        K.
+    margin : float
+        By how many bits a dissimilar image should be farther away; the paper's 1.
+    epsilon : float
+        Half the width of the band, in (0, 0.5], where F is not yet a bit; 0.5 is no threshold.
+    backbone, training, device, seed
+        As in `DeepHasher`. The paper's network is ``nin``, or ``nin-small`` for 32 x 32 pixels,
+        with 50 K outputs: ``backbone="nin:600"`` for 12 bits. Features of any other number go
+        through a fully connected layer to 50 K first.
+
+    Notes
+    -----
+    From the paper: divide-and-encode, the threshold, the loss, momentum 0.9, weight decay 5e-4 and
+    batches of 64. Choices: `epsilon`; the gradient, which passes the threshold as if it were not
+    there (its own is zero outside of the band, where a wrong bit would stay wrong); all triplets
+    of a batch, averaged; images that share a label are similar, others are not; learning rate and
+    epochs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> hasher = NINH(12, training=Training(epochs=2))
+    >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
+    Codes(6 x 12 bits)
+    """
+
+    name = "ninh"
+    reference = "Lai, Pan, Liu and Yan, CVPR 2015"
+    default_training: ClassVar[Training] = Training(batch_size=64, momentum=0.9)
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        margin: float = 1.0,
+        epsilon: float = 0.1,
+        backbone: str = "auto",
+        training: Training | None = None,
+        device: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        self.margin = margin
+        self.epsilon = epsilon
+
+    def make_head(self, features: int, classes: int) -> nn.Module:
+        """Divide-and-encode; its K outputs are before the sigmoid."""
+        width = _PIECE * self.bits
+        if features == width:
+            return DivideAndEncode(self.bits, _PIECE)
+        wide = nn.Linear(features, width)
+        nn.init.kaiming_normal_(wide.weight, nonlinearity="relu")
+        nn.init.zeros_(wide.bias)
+        return nn.Sequential(wide, nn.ReLU(inplace=True), DivideAndEncode(self.bits, _PIECE))
+
+    def prepare(self, state: State) -> None:
+        """Triplets are inside of a batch: nothing is kept."""
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """The hinge, as a mean over all triplets of the batch."""
+        codes = threshold(outputs.sigmoid(), self.epsilon)
+        triplets = batch_triplets(state.labels[rows])
+        share = len(rows) / state.batch_size
+        return {"triplet": share * triplet_hinge(codes, triplets, self.margin)}
+
+    def _check_options(self, labels: NDArray) -> None:
+        super()._check_options(labels)
+        check_weights(margin=self.margin, epsilon=self.epsilon)
+        if self.epsilon > 0.5:
+            raise ValueError(f"epsilon must be at most 0.5, got {self.epsilon}")
+
+
+class DivideAndEncode(nn.Module):
+    """One linear unit for each piece of the features.
+
+    Parameters
+    ----------
+    pieces : int
+        Outputs K.
+    size : int
+        Features of each.
+    """
+
+    def __init__(self, pieces: int, size: int) -> None:
+        super().__init__()
+        # Not smaller: the gradient of a squared distance vanishes with the distance itself.
+        self.weight = nn.Parameter(torch.randn(pieces, size) / math.sqrt(size))
+        self.bias = nn.Parameter(torch.zeros(pieces))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(n, pieces * size) -> (n, pieces)."""
+        pieces = features.view(-1, *self.weight.shape)
+        return (pieces * self.weight).sum(dim=2) + self.bias
+
+
+def threshold(shares: Tensor, epsilon: float) -> Tensor:
+    """0 or 1 for values farther than `epsilon` from 1/2, others as they are; gradient 1 for all.
+
+    Examples
+    --------
+    >>> threshold(torch.tensor([0.05, 0.45, 0.5, 0.7]), 0.1)
+    tensor([0.0000, 0.4500, 0.5000, 1.0000])
+    """
+    sure = (shares.detach() - 0.5).abs() > epsilon
+    return shares + torch.where(sure, shares.detach().round() - shares.detach(), 0)

@@ -1,0 +1,225 @@
+"""What every method that trains a network does with ordinary and with odd data."""
+
+import csv
+import multiprocessing
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+import bitprint as bp
+from bitprint.methods import METHODS, DeepHasher
+
+DEEP = [name for name, cls in METHODS.items() if issubclass(cls, DeepHasher)]
+BITS = 12
+EPOCHS = 4
+STEPS = 3 * EPOCHS  # 24 items in batches of 8
+FEATURES = np.random.default_rng(0).standard_normal((24, 20)).astype(np.float32)
+LABELS = np.arange(24) % 3
+SEVERAL = (np.random.default_rng(1).random((24, 4)) < 0.4).astype(int)
+SEVERAL[:2] = 0  # without any label
+
+every_method = pytest.mark.parametrize("name", DEEP)
+
+
+def create(name, bits=BITS, **options):
+    usual = {"epochs": EPOCHS, "batch_size": 8, "optimizer": "adamw", "lr": 1e-3, "device": "cpu"}
+    return bp.create(name, bits, **(usual | options))
+
+
+def before_each_step(hasher, action):
+    """Let `hasher` call `action` before every step of its training."""
+    loss = hasher.loss
+
+    def wrapped(*arguments):
+        action()
+        return loss(*arguments)
+
+    hasher.loss = wrapped
+    return hasher
+
+
+def table(run):
+    """The figures of a run, without the times."""
+    with (run / "metrics.csv").open(newline="") as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def check_same_run(some, other):
+    assert table(some) == table(other)
+    for file in ("model.safetensors", "model.json"):
+        assert (some / file).read_bytes() == (other / file).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """Runs of all methods, each in one go, in folders of their names."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("straight")
+    for name in DEEP:
+        create(name).fit(FEATURES, LABELS, run=folder / name)
+    return folder
+
+
+# ---- saved, interrupted, killed
+
+
+@every_method
+def test_a_saved_model_gives_the_same_codes(name, straight, tmp_path):
+    hasher = create(name).fit(FEATURES, LABELS)
+    hasher.save(tmp_path)
+    for folder in (tmp_path, straight / name):
+        loaded = bp.load(folder)
+        assert type(loaded) is type(hasher)
+        assert loaded.encode(FEATURES) == hasher.encode(FEATURES)
+        np.testing.assert_array_equal(loaded.project(FEATURES), hasher.project(FEATURES))
+
+
+@every_method
+def test_training_changes_the_network_and_ends_finite(name, straight):
+    begun = create(name, lr=0.0, weight_decay=0.0).fit(FEATURES, LABELS).net_.state_dict()
+    trained = bp.load(straight / name).net_.state_dict()
+    assert all(torch.isfinite(value).all() for value in trained.values())
+    assert any(not torch.equal(value, begun[key]) for key, value in trained.items())
+    assert len(table(straight / name)) == EPOCHS
+
+
+@every_method
+def test_an_interrupted_run_ends_like_one_that_was_not(name, straight, tmp_path):
+    steps = []
+
+    def interrupt():
+        steps.append(1)
+        if len(steps) == STEPS - 4:  # in the third epoch
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        before_each_step(create(name), interrupt).fit(FEATURES, LABELS, run=tmp_path)
+    assert not (tmp_path / "model.json").exists()
+    again = []
+    hasher = before_each_step(create(name), lambda: again.append(1))
+    hasher.fit(FEATURES, LABELS, run=tmp_path)
+    assert 0 < len(again) < STEPS
+    check_same_run(tmp_path, straight / name)
+
+
+def fit_all_and_die(folder, step):
+    """Train every method in turn; at that step of them all, kill this process."""
+    torch.set_num_threads(1)
+    steps = []
+
+    def die():
+        steps.append(1)
+        if len(steps) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for name in DEEP:
+        before_each_step(create(name), die).fit(FEATURES, LABELS, run=folder / name)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_killed_runs_end_like_those_that_were_not(straight, tmp_path):
+    step = random.randint(2, STEPS * len(DEEP))
+    victim = multiprocessing.get_context("spawn").Process(
+        target=fit_all_and_die, args=(tmp_path, step)
+    )
+    victim.start()
+    victim.join(120)
+    if victim.is_alive():
+        victim.kill()
+    assert victim.exitcode == -signal.SIGKILL
+    for name in DEEP:
+        create(name).fit(FEATURES, LABELS, run=tmp_path / name)
+        check_same_run(tmp_path / name, straight / name)
+
+
+# ---- parameters
+
+
+@every_method
+def test_a_clone_learns_the_same(name, straight):
+    hasher = create(name)
+    parameters = hasher.get_params()
+    assert {"bits", "backbone", "training", "device", "seed"} <= set(parameters)
+    twin = clone(hasher)
+    assert twin.get_params() == parameters
+    twin.fit(FEATURES, LABELS)
+    assert twin.encode(FEATURES) == bp.load(straight / name).encode(FEATURES)
+    assert twin.get_params() == parameters
+
+
+@every_method
+def test_the_seed_decides(name, straight):
+    other = create(name, seed=1).fit(FEATURES, LABELS)
+    assert not np.array_equal(other.project(FEATURES), bp.load(straight / name).project(FEATURES))
+
+
+# ---- odd data
+
+
+def check_usable(hasher, data=FEATURES):
+    codes = hasher.encode(data)
+    assert (len(codes), codes.bits) == (len(data), hasher.bits)
+    assert np.isfinite(hasher.project(data)).all()
+    assert np.isfinite([row["loss"] for row in hasher.history_]).all()
+
+
+@every_method
+def test_one_bit(name):
+    check_usable(create(name, 1, epochs=2).fit(FEATURES, LABELS))
+
+
+@every_method
+def test_several_labels_per_image(name):
+    check_usable(create(name).fit(FEATURES, SEVERAL))
+
+
+@every_method
+def test_batches_of_one_image(name):
+    check_usable(create(name, epochs=1, batch_size=1).fit(FEATURES, LABELS))
+
+
+@every_method
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
+def test_batches_of_one_class(name, several):
+    labels = np.repeat([0, 1], [23, 1])  # eleven of twelve pairs are of class 0
+    labels = np.eye(3, dtype=int)[labels] if several else labels
+    check_usable(create(name, epochs=2, batch_size=2).fit(FEATURES, labels))
+
+
+@every_method
+def test_batches_without_two_of_a_class(name):
+    check_usable(create(name, epochs=2).fit(FEATURES, np.arange(24)))
+
+
+@every_method
+def test_constant_data_give_one_code(name):
+    hasher = create(name, epochs=2).fit(np.ones((24, 20)), LABELS)
+    check_usable(hasher)
+    codes = hasher.encode(np.ones((24, 20)))
+    assert all(codes[row : row + 1] == codes[:1] for row in range(24))
+
+
+@every_method
+def test_large_values_stay_finite(name):
+    check_usable(create(name, epochs=2).fit(100 * FEATURES, LABELS), 100 * FEATURES)
+
+
+# ---- devices
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_method
+@pytest.mark.parametrize("labels", [LABELS, SEVERAL], ids=["one label", "several labels"])
+def test_trained_on_a_gpu_and_used_on_the_cpu(name, labels, tmp_path):
+    hasher = create(name, device="cuda", precision="float32").fit(FEATURES, labels)
+    check_usable(hasher)
+    outputs = hasher.project(FEATURES)
+    hasher.save(tmp_path)
+    loaded = bp.load(tmp_path)
+    loaded.device = "cpu"
+    np.testing.assert_allclose(loaded.project(FEATURES), outputs, rtol=1e-3, atol=1e-4)
