@@ -1,0 +1,336 @@
+"""Photos: an index of picture files, with the model that made their codes inside the same file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from bitprint.data.decoding import Progress
+from bitprint.photos.files import (
+    Listing,
+    Picture,
+    Skipped,
+    Source,
+    absolute,
+    is_below,
+    list_pictures,
+)
+from bitprint.photos.kept import KeptFeatures, discard_kept
+from bitprint.photos.ledger import Ledger
+from bitprint.photos.syncing import find_gone, find_moved, list_again
+from bitprint.search.index import Index
+
+if TYPE_CHECKING:
+    from bitprint.photos.encoder import Encoder
+
+_MODEL = "model/"
+
+
+class Added(NamedTuple):
+    """What `Photos.add` did."""
+
+    new: int
+    """How many pictures were encoded: new ones, and those that have changed."""
+    unchanged: int
+    skipped: Skipped
+    """The files that cannot be read, each with the reason."""
+
+
+class Synced(NamedTuple):
+    """What `Photos.sync` did."""
+
+    new: int
+    """How many pictures were encoded: new ones, and those that have changed."""
+    unchanged: int
+    skipped: Skipped
+    """The files that cannot be read, each with the reason."""
+    moved: list[tuple[str, str]]
+    """Old and new path of the pictures that lie elsewhere now."""
+    removed: list[str]
+    """Paths of the pictures that are gone."""
+
+
+class Photos:
+    """Pictures that are searched by example.
+
+    Ids in the index are the absolute paths of the files, with forward slashes. Everything is in
+    the one file of the index: codes, the model, and the size and date by which a file that has
+    changed is known.
+
+    Attributes
+    ----------
+    index : Index
+    encoder : Encoder
+        What makes the codes; read from the file when it is first used.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bitprint.data import draw_shapes
+    >>> from bitprint.methods import create
+    >>> from bitprint.photos.encoder import Encoder
+    >>> from PIL import Image
+    >>> scenes = draw_shapes(20, size=16)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for number, pixels in enumerate(scenes.pixels):
+    ...         Image.fromarray(pixels).save(f"{folder}/{number}.png")
+    ...     encoder = Encoder(create("itq", bits=16).fit(scenes))
+    ...     with Photos.create(f"{folder}/photos.bp", encoder) as photos:
+    ...         added = photos.add(folder)
+    ...         ids, distances = photos.index.search(encoder.encode([scenes.pixels[7]]), k=1)
+    >>> added.new, Path(ids[0, 0]).name, int(distances[0, 0])
+    (20, '7.png', 0)
+    """
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._ledger = Ledger(index)
+        self._model = {
+            name.removeprefix(_MODEL): content
+            for name, content in index.attachments(_MODEL).items()
+        }
+        if not self._model:
+            raise ValueError(
+                f"{index.path}: holds codes without the model that made them, so that pictures "
+                "cannot be encoded for it; use codes, or make another index for pictures"
+            )
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], encoder: Encoder) -> Photos:
+        """Make an empty collection at a path where nothing is yet."""
+        model = {_MODEL + name: content for name, content in encoder.files.items()}
+        index = Index.create(path, encoder.bits, model=encoder.identity, attachments=model)
+        photos = cls(index)
+        photos.encoder = encoder
+        return photos
+
+    @classmethod
+    def learn(
+        cls,
+        path: str | os.PathLike[str],
+        source: Source,
+        *,
+        bits: int = 64,
+        features: str = "efficientnet-lite0",
+        progress: Progress | None = None,
+    ) -> Photos:
+        """Make an empty collection with a model that is learned from pictures without labels.
+
+        It is ITQ on features of a pretrained network, fitted on all pictures or on 10,000 drawn at
+        random. Their features are kept beside the index until `add` has used them, so that an
+        interrupted call goes on where it was.
+
+        More bits than pictures do no harm: fitted on no more than 20 photographs, 64 bits found
+        the nearest of other photographs better than 16 did.
+
+        Parameters
+        ----------
+        path : path
+            Where nothing is yet.
+        source : path or iterable of paths
+            As in `add`.
+        bits : int, default=64
+            At most the number of features.
+        features : str
+            As in `bitprint.photos.encoder.Features`.
+        progress : callable, optional
+            Called with how many pictures are done, and how many there are.
+        """
+        from bitprint.photos.encoder import Features
+        from bitprint.photos.learning import learn_encoder
+
+        if Path(path).exists():
+            raise FileExistsError(f"{path}: exists already; open it, or choose another name")
+        pictures = _list_some(source).pictures
+        if not pictures:
+            raise ValueError(f"{_name(source)}: none of the pictures can be read")
+        encoder = learn_encoder(
+            pictures,
+            _kept_beside(Path(path)),
+            bits=bits,
+            features=Features(features),
+            progress=progress,
+        )
+        return cls.create(path, encoder)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Photos:
+        """Open a collection."""
+        index = Index.open(path)
+        try:
+            return cls(index)
+        except BaseException:
+            index.close()
+            raise
+
+    def close(self) -> None:
+        """Close the index."""
+        self.index.close()
+
+    def __enter__(self) -> Photos:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """What makes the codes."""
+        from bitprint.photos.encoder import Encoder
+
+        encoder = Encoder.from_files(self._model)
+        if encoder.identity != self.index.model:
+            raise ValueError(
+                f"{self.index.path}: its codes were made by {self.index.model}, but what is "
+                f"installed here makes those of {encoder.identity}; make another index"
+            )
+        return encoder
+
+    @property
+    def roots(self) -> list[Path]:
+        """The folders that pictures were added from."""
+        folders, parents = self._ledger.places()
+        return [Path(place) for place in dict.fromkeys(folders + parents)]
+
+    def check_model(self, folder: str | os.PathLike[str]) -> None:
+        """Raise a ValueError unless a model folder holds the model of these codes."""
+        from bitprint.photos.encoder import Encoder
+
+        identity = Encoder.load(folder).identity
+        if identity != self.index.model:
+            raise ValueError(
+                f"{self.index.path}: holds codes by {self.index.model}, which do not compare with "
+                f"those by {identity}; make another index"
+            )
+
+    def add(self, source: Source, *, progress: Progress | None = None) -> Added:
+        """Encode the pictures of a source that are new or have changed.
+
+        They are written to the index in batches. A call that is interrupted, at any moment, loses
+        the last batch; the same call goes on from there.
+
+        Parameters
+        ----------
+        source : path or iterable of paths
+            A folder, a CSV, a file, or names, see `bitprint.photos.files.list_pictures`.
+        progress : callable, optional
+            Called with how many pictures are done, and how many there are to encode.
+        """
+        listing = _list_some(source, self._ledger.places().folders)
+        self._ledger.add_places(listing)
+        return self._encode_changed(listing, progress)
+
+    def sync(
+        self, folder: str | os.PathLike[str] | None = None, *, progress: Progress | None = None
+    ) -> Synced:
+        """Bring the index in step with what was added to it, or with one folder.
+
+        A picture that has moved, which its size, date and first 64 KiB tell, gets its new path
+        without being encoded again. One that is gone is removed from the index.
+
+        Parameters
+        ----------
+        folder : path, optional
+            By default all folders that were added, and the files that were named one by one.
+        progress : callable, optional
+            As in `add`.
+        """
+        facts = self._ledger.facts()
+        known = self._ledger.places().folders
+        listing = list_pictures(folder, known) if folder else list_again(self._ledger, facts)
+        gone = find_gone(listing, facts)
+        moved = find_moved(listing.pictures, gone, facts)
+        left = {old for old, _ in moved}
+        removed = [
+            path
+            for path in gone
+            if path not in left
+            and (folder is None or any(is_below(path, place) for place in listing.folders))
+        ]
+        with self.index.transaction():
+            self._ledger.move(moved, facts)
+            self._ledger.forget(removed)
+            self._ledger.add_places(listing)
+            self._ledger.drop_places()
+        added = self._encode_changed(listing, progress)
+        return Synced(
+            added.new,
+            added.unchanged - len(moved),
+            added.skipped,
+            [(old, picture.path) for old, picture in moved],
+            removed,
+        )
+
+    def remove(self, names: Iterable[str | os.PathLike[str]]) -> int:
+        """Remove pictures from the index, or all of a folder; return how many these were.
+
+        The files stay where they are, and come back with the next `add` of their folder.
+        """
+        held = self._ledger.facts()
+        chosen: dict[str, None] = {}
+        places = []
+        for name in names:
+            place = absolute(Path(name)).as_posix()
+            below = [path for path in held if is_below(path, place)]
+            if not below:
+                raise ValueError(f"{self.index.path}: holds no picture {name}, and none below it")
+            chosen |= dict.fromkeys(below)
+            places.append(place)
+        with self.index.transaction():
+            self._ledger.forget(list(chosen))
+            self._ledger.drop_places(places)
+        return len(chosen)
+
+    def _encode_changed(self, listing: Listing, progress: Progress | None) -> Added:
+        facts = self._ledger.facts()
+        due = [
+            picture
+            for picture in listing.pictures
+            if facts.get(picture.path, (None, None))[:2] != (picture.size, picture.modified)
+        ]
+        skipped = self._encode(due, progress) if due else []
+        discard_kept(_kept_beside(self.index.path))
+        # What an unreadable file held before it changed is not what it holds now.
+        self._ledger.forget([path for path, _ in skipped if path in facts])
+        return Added(
+            len(due) - len(skipped),
+            len(listing.pictures) - len(due),
+            listing.skipped + skipped,
+        )
+
+    def _encode(self, pictures: Sequence[Picture], progress: Progress | None) -> Skipped:
+        from bitprint.photos.encoding import encode_pictures
+
+        features = self.encoder.features
+        place = _kept_beside(self.index.path)
+        kept = None if features is None else KeptFeatures(place, features.digest)
+        return encode_pictures(pictures, self.encoder, self._ledger, kept, progress)
+
+
+def holds_pictures(index: Index) -> bool:
+    """Whether an index has a model inside, so that `Photos` can open it."""
+    return bool(index.attachments(_MODEL + "model.json"))
+
+
+def _list_some(source: Source, known: Iterable[str] = ()) -> Listing:
+    listing = list_pictures(source, known)
+    if not listing.pictures and not listing.skipped:
+        raise ValueError(f"{_name(source)}: no pictures found")
+    return listing
+
+
+def _kept_beside(path: Path) -> Path:
+    return path.with_name(path.name + ".features")
+
+
+def _name(source: Source) -> str:
+    return str(source) if isinstance(source, str | os.PathLike) else "the list"

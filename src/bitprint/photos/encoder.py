@@ -1,0 +1,212 @@
+"""Encoder: a fitted hasher and the features that it needs; from pictures to codes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from bitprint.codes import Codes
+from bitprint.data.images import ImageSet
+from bitprint.data.vectors import as_features
+from bitprint.features.deep import deep_features, trunk_digest, trunk_for
+from bitprint.features.gist import gist
+from bitprint.methods import DeepHasher, FeatureHasher, Hasher, load
+from bitprint.methods._store import read_description
+
+DEFAULT_FEATURES = "efficientnet-lite0"
+_FOLDER_SIZE = 256  # what pictures of a folder are decoded to for training
+_FILES = ("model.json", "model.safetensors")
+
+Pixels = NDArray[np.uint8]
+
+
+class Features:
+    """Features of square pictures by name: "pixels", "gist", or a backbone's.
+
+    Parameters
+    ----------
+    name : str
+    size : int, optional
+        Height and width of the pictures; by default what the network takes.
+
+    Attributes
+    ----------
+    digest : str
+        Equal for features that agree: it covers the weights of a network.
+
+    Examples
+    --------
+    >>> Features("pixels", 8)(np.zeros((3, 8, 8, 3), np.uint8)).shape
+    (3, 192)
+    """
+
+    def __init__(self, name: str, size: int | None = None) -> None:
+        self.name = name
+        self.size = size or _FOLDER_SIZE
+        weights = ""
+        if name not in ("pixels", "gist"):
+            blank = ImageSet(np.zeros((1, self.size, self.size, 3), np.uint8))
+            self._trunk = trunk_for(blank, name)
+            if size is None:
+                self.size = getattr(self._trunk.preprocess, "size", None) or _FOLDER_SIZE
+            weights = trunk_digest(self._trunk)
+        facts = f"{name} {self.size} {weights}"
+        self.digest = hashlib.sha256(facts.encode()).hexdigest()
+
+    def __call__(self, pictures: Pixels) -> NDArray[np.float32]:
+        """Features of pictures (n, size, size, 3), shape (n, d)."""
+        if self.name == "pixels":
+            return as_features(ImageSet(pictures))
+        if self.name == "gist":
+            return gist(pictures)
+        return deep_features(pictures, self._trunk)
+
+
+class Encoder:
+    """A fitted hasher, and what it takes to give it pictures.
+
+    Parameters
+    ----------
+    hasher : Hasher
+        Fitted; one that treats queries differently from other pictures is refused.
+    features : Features, optional
+        What a `FeatureHasher` was fitted on; by default pixels. A `DeepHasher` has none.
+    pictures : int, optional
+        How many pictures it was fitted on, if that is known.
+
+    Attributes
+    ----------
+    size : int
+        Pictures become squares of this height and width, as they were for training.
+    identity : str
+        Equal for encoders that give the same codes.
+
+    Examples
+    --------
+    >>> from bitprint.methods import create
+    >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+    >>> encoder = Encoder(create("itq", bits=16).fit(ImageSet(pictures)))
+    >>> encoder.encode([pictures[0], np.zeros((30, 20, 3), np.uint8)])
+    Codes(2 x 16 bits)
+    >>> encoder.describe()
+    'ITQ, 16 bits, on pixels features'
+    """
+
+    def __init__(
+        self, hasher: Hasher, features: Features | None = None, pictures: int | None = None
+    ) -> None:
+        if type(hasher).encode_queries is not Hasher.encode_queries:
+            raise ValueError(
+                f"{hasher.name} has other codes for queries than for pictures, so that one "
+                "picture could not be told by its code; choose another method"
+            )
+        if isinstance(hasher, DeepHasher):
+            if len(hasher.input_shape_) != 3:
+                raise ValueError(f"this {hasher.name} model takes feature vectors, not pictures")
+            self.size = int(hasher.input_shape_[0])
+        else:
+            features = features or Features("pixels", _side(hasher))
+            self.size = features.size
+        self.hasher = hasher
+        self.bits = hasher.bits
+        self.features = features
+        self.pictures = pictures
+        self.files = self._save()
+        self.identity = f"{self.describe()} ({self._digest()[:12]})"
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Encoder:
+        """Load a model folder of `bitprint train` or `Hasher.save`.
+
+        `model.json` says under "about" which features the model takes, and of which size the
+        pictures were (256 where it does not).
+        """
+        about = read_description(folder)["about"]
+        hasher = load(folder)
+        name = about.get("features")
+        features = None
+        if name is not None and isinstance(hasher, FeatureHasher):
+            size = _side(hasher) if name == "pixels" else about.get("size", _FOLDER_SIZE)
+            features = Features(name, size)
+        return cls(hasher, features, about.get("pictures"))
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes]) -> Encoder:
+        """Load what `files` held: the contents of a model folder by their names."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in _FILES:
+                (Path(folder) / name).write_bytes(files[name])
+            return cls.load(folder)
+
+    def describe(self) -> str:
+        """Say in one line what makes the codes."""
+        if isinstance(self.hasher, DeepHasher):
+            made_of = f"trained end to end on {self.hasher.net_.trunk.name}"
+        else:
+            assert self.features is not None
+            made_of = f"on {self.features.name} features"
+        return f"{type(self.hasher).__name__}, {self.bits} bits, {made_of}"
+
+    def encode(self, pictures: Sequence[Pixels]) -> Codes:
+        """Codes of pictures of any sizes, each (height, width, 3).
+
+        A picture is resized straight to a square, as `bitprint.data.decode_image` does it: what
+        that gives for `size` has the code that the same file has in a collection.
+        """
+        squares = np.empty((len(pictures), self.size, self.size, 3), np.uint8)
+        for row, picture in enumerate(pictures):
+            squares[row] = _square(picture, self.size)
+        return self.encode_squares(squares)
+
+    def encode_squares(self, pictures: Pixels) -> Codes:
+        """Codes of pictures that are squares of the right size, (n, size, size, 3)."""
+        if len(pictures) == 0:
+            return Codes(np.empty((0, -(-self.bits // 8)), np.uint8), self.bits)
+        if self.features is None:
+            return self.hasher.encode(ImageSet(pictures))
+        return self.hasher.encode(self.features(pictures))
+
+    def _save(self) -> dict[str, bytes]:
+        about = {"features": self.features and self.features.name, "size": self.size}
+        with tempfile.TemporaryDirectory() as folder:
+            self.hasher.save(folder, **about, pictures=self.pictures)
+            return {name: (Path(folder) / name).read_bytes() for name in _FILES}
+
+    def _digest(self) -> str:
+        document = json.loads(self.files["model.json"])
+        facts = {key: document[key] for key in ("method", "options", "fitted", "sha256")}
+        facts["features"] = self.features and self.features.digest
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _side(hasher: Hasher) -> int:
+    """Height of the square pictures whose pixels a hasher was fitted on."""
+    count = int(getattr(hasher, "n_features_in_", 0))
+    side = math.isqrt(count // 3)
+    if side == 0 or 3 * side * side != count:
+        raise ValueError(
+            f"this {hasher.name} model was fitted on {count} features, which are not the pixels of "
+            "a square picture; its model.json must name the features under about"
+        )
+    return side
+
+
+def _square(picture: Pixels, size: int) -> Pixels:
+    pixels = np.asarray(picture)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
+        raise ValueError(
+            "a picture is uint8 of shape (height, width, 3), "
+            f"got {pixels.dtype} of shape {pixels.shape}"
+        )
+    if pixels.shape[:2] == (size, size):
+        return pixels
+    return np.asarray(Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC))

@@ -1,0 +1,193 @@
+"""Picture files: a folder, a CSV or a list of names, as paths with their sizes and dates."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bitprint.data.folder import SUFFIXES
+
+_DIGESTED = 64 * 1024
+
+Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Skipped = list[tuple[str, str]]
+
+
+class Picture(NamedTuple):
+    """A picture file as it was when it was listed."""
+
+    path: str
+    """Absolute, with forward slashes."""
+    size: int
+    """In bytes."""
+    modified: int
+    """In nanoseconds."""
+    labels: tuple[str, ...] = ()
+
+
+class Listing(NamedTuple):
+    """The pictures of a source."""
+
+    pictures: list[Picture]
+    """Ordered by path, each once."""
+    skipped: Skipped
+    """What cannot be read, each with the reason."""
+    folders: list[str]
+    """The folders that were searched through; none where files were named one by one."""
+    parents: list[str]
+    """The folders in which files that were named one by one lie."""
+
+
+def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
+    """List the pictures of a folder, a CSV, a single file, or of names.
+
+    Parameters
+    ----------
+    source : path, or iterable of paths
+        A folder: every picture in it and below it, hidden ones left out; the first-level
+        sub-folder that a picture lies in is its label. A CSV: the files in its column `file`,
+        relative to the CSV, with the labels of its column `label` or `labels` (several joined by
+        `|`), if it has one. Names: those files.
+    known : iterable of str
+        Folders that were listed before. In a folder below one of them pictures have the labels
+        that they have there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (Path(folder) / "cats").mkdir()
+    ...     _ = (Path(folder) / "cats" / "tom.jpg").write_bytes(b"...")
+    ...     [(Path(p.path).name, p.size, p.labels) for p in list_pictures(folder).pictures]
+    [('tom.jpg', 3, ('cats',))]
+    """
+    if not isinstance(source, str | os.PathLike):
+        return _list_named((name, ()) for name in source)
+    path = Path(source)
+    if path.is_dir():
+        folder = path.resolve()
+        above = [Path(root) for root in known if folder.is_relative_to(root)]
+        return _list_folder(folder, min(above, default=folder))
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such folder or file")
+    if path.suffix.lower() == ".csv":
+        return _list_named((path.parent / name, labels) for name, labels in _csv_rows(path))
+    return _list_named([(path, ())])
+
+
+def content_digest(path: str) -> str:
+    """SHA-256 of a file's size and its first 64 KiB: tells pictures apart without reading all."""
+    with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return hashlib.sha256(b"%d " % size + file.read(_DIGESTED)).hexdigest()
+
+
+def absolute(path: Path) -> Path:
+    """Return a path from the root on: folders resolved, a file that is a link by its own name."""
+    return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
+
+
+def is_below(path: str, place: str) -> bool:
+    """Whether a path is a place or lies below it.
+
+    Examples
+    --------
+    >>> is_below("/photos/a.jpg", "/photos"), is_below("/photos2/a.jpg", "/photos")
+    (True, False)
+    """
+    return path == place or path.startswith(place.rstrip("/") + "/")
+
+
+def is_gone(path: str) -> bool:
+    """Whether there is no such file any more; one that may not be looked at is still there."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def printable(name: str) -> str:
+    r"""Return a name as people may see it: what would not show, or is no text, is spelt out.
+
+    Examples
+    --------
+    >>> print(printable("caf\u00e9\n\x1b[2J\udcff.jpg"))
+    café\n\x1b[2J\udcff.jpg
+    """
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in name
+    )
+
+
+def _list_folder(top: Path, root: Path) -> Listing:
+    pictures: list[Picture] = []
+    skipped: Skipped = []
+
+    def unreadable(error: OSError) -> None:
+        skipped.append((str(error.filename), str(error.strerror)))
+
+    for folder, below, names in os.walk(top, onerror=unreadable):
+        below[:] = [name for name in below if not name.startswith(".")]
+        inside = Path(folder).relative_to(root).parts
+        for name in names:
+            path = Path(folder) / name
+            if path.suffix.lower() in SUFFIXES and not name.startswith("."):
+                _look_at(path, inside[:1], pictures, skipped)
+    return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [])
+
+
+def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]]) -> Listing:
+    pictures: list[Picture] = []
+    skipped: Skipped = []
+    for name, labels in names:
+        path = Path(name)
+        if "\0" in str(path):
+            skipped.append((str(path), "no such file"))
+        else:
+            _look_at(absolute(path), labels, pictures, skipped)
+    once = {picture.path: picture for picture in pictures}
+    parents = {Path(path).parent.as_posix() for path in once}
+    return Listing(sorted(once.values()), skipped, [], sorted(parents))
+
+
+def _look_at(
+    path: Path, labels: tuple[str, ...], pictures: list[Picture], skipped: Skipped
+) -> None:
+    name = path.as_posix()
+    try:
+        facts = path.stat()
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        skipped.append((name, "no such file" if missing else str(error.strerror)))
+        return
+    if stat.S_ISREG(facts.st_mode):
+        pictures.append(Picture(name, facts.st_size, facts.st_mtime_ns, labels))
+    else:
+        skipped.append((name, "not a file"))
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield file and labels of every row."""
+    with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+        reader = csv.DictReader(file)
+        columns = reader.fieldnames or []
+        if "file" not in columns:
+            raise ValueError(
+                f"{path}: the first line must name a column file, "
+                f"found {', '.join(columns) or 'nothing'}"
+            )
+        label = "label" if "label" in columns else "labels"
+        for row in reader:
+            if not row["file"]:
+                raise ValueError(f"{path}, line {reader.line_num}: the name of a file is missing")
+            names = (row.get(label) or "").split("|")
+            yield row["file"], tuple(name.strip() for name in names if name.strip())

@@ -1,0 +1,73 @@
+"""Features of pictures on disk, kept beside an index until every picture is in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.files import write_atomically
+from bitprint.photos.files import Picture
+
+Key = tuple[str, int, int]
+
+
+class KeptFeatures:
+    """Feature vectors by picture; those of a file that has changed since do not count.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they lie; made with the first that are kept.
+    digest : str
+        Which features these are; others in the folder do not count.
+    """
+
+    def __init__(self, folder: Path, digest: str) -> None:
+        self._folder = folder
+        self._digest = digest
+        self._vectors: dict[Key, NDArray[np.float32]] = {}
+        self._parts = 0
+        for part in sorted(folder.glob("*.npz")):
+            self._read(part)
+
+    def get(self, picture: Picture) -> NDArray[np.float32] | None:
+        """Return the features of a picture, shape (d,), or None."""
+        return self._vectors.get(_key(picture))
+
+    def keep(self, pictures: Sequence[Picture], features: NDArray[np.float32]) -> None:
+        """Keep the features (n, d) of n pictures, on disk on return."""
+        keys = [_key(picture) for picture in pictures]
+        about = json.dumps({"digest": self._digest, "pictures": keys}).encode()
+        content = io.BytesIO()
+        np.savez(content, features=features, about=np.frombuffer(about, np.uint8))
+        write_atomically(self._folder / f"{self._parts:06d}.npz", content.getvalue())
+        self._parts += 1
+        self._vectors.update(zip(keys, features, strict=True))
+
+    def _read(self, part: Path) -> None:
+        try:
+            with np.load(part) as arrays:
+                features, about = arrays["features"], json.loads(arrays["about"].tobytes())
+            keys = [(path, size, modified) for path, size, modified in about["pictures"]]
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{part}: damaged ({error}); delete this file") from error
+        self._parts = int(part.stem) + 1
+        if about["digest"] == self._digest:
+            self._vectors.update(zip(keys, features, strict=True))
+
+
+def discard_kept(folder: Path) -> None:
+    """Delete what `KeptFeatures` wrote to a folder, and the folder."""
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _key(picture: Picture) -> Key:
+    return picture.path, picture.size, picture.modified

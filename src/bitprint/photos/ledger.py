@@ -1,0 +1,125 @@
+"""Ledger: what an index knows of the picture files behind its codes, and where they came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bitprint.codes import Codes
+from bitprint.photos.files import Listing, Picture, is_below
+from bitprint.search.index import Index
+
+_FILE, _PLACES = "file/", "places.json"
+
+
+class Fact(NamedTuple):
+    """What a file was like when its picture was encoded."""
+
+    size: int
+    modified: int
+    digest: str
+
+
+class Places(NamedTuple):
+    """Where the pictures of a collection came from."""
+
+    folders: list[str]
+    """Those that were searched through."""
+    parents: list[str]
+    """Those in which files that were named one by one lie."""
+
+
+class Ledger:
+    """The files of a collection, kept as attachments of its index: one for each file.
+
+    Codes and facts change in one transaction. A picture counts as held if the index has both.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def facts(self) -> dict[str, Fact]:
+        """Return the facts of every picture that is held, by path."""
+        held = set(self._index.ids())
+        return {
+            path: Fact(*json.loads(content))
+            for name, content in self._index.attachments(_FILE).items()
+            if (path := name.removeprefix(_FILE)) in held
+        }
+
+    def labels(self, paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return the labels of pictures that are held, by path."""
+        items = self._index.items(paths)
+        return {path: item.labels for path, item in zip(paths, items, strict=True)}
+
+    def store(self, pictures: Sequence[Picture], digests: Sequence[str], codes: Codes) -> None:
+        """Write pictures, N of them, each with the digest of its content and its code."""
+        paths = [picture.path for picture in pictures]
+        facts = [
+            Fact(picture.size, picture.modified, digest)
+            for picture, digest in zip(pictures, digests, strict=True)
+        ]
+        with self._index.transaction():
+            self._index.add(paths, codes, paths, [picture.labels for picture in pictures])
+            self._attach(dict(zip(paths, facts, strict=True)))
+
+    def move(self, moved: Sequence[tuple[str, Picture]], facts: dict[str, Fact]) -> None:
+        """Give the codes of old paths to the pictures that lie elsewhere now."""
+        old = [path for path, _ in moved]
+        with self._index.transaction():
+            digests = [facts[path].digest for path in old]
+            self.store([picture for _, picture in moved], digests, self._index.codes(old))
+            self.forget(old)
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """Remove pictures that are held."""
+        with self._index.transaction():
+            self._index.remove(paths)
+            self._attach(dict.fromkeys(paths))
+
+    def places(self) -> Places:
+        """Return the folders that the pictures came from."""
+        content = self._index.attachments(_PLACES).get(_PLACES)
+        return Places([], []) if content is None else Places(**json.loads(content))
+
+    def add_places(self, listing: Listing) -> None:
+        """Remember where a listing comes from."""
+        folders, parents = self.places()
+        self._write_places(folders + listing.folders, parents + listing.parents)
+
+    def drop_places(self, names: Iterable[str] = ()) -> None:
+        """Forget these places, and those that are gone and of which no picture is held."""
+        held = self.facts()
+        dropped = set(names) | {
+            place
+            for places in self.places()
+            for place in places
+            if not Path(place).is_dir() and not any(is_below(path, place) for path in held)
+        }
+        kept = [[place for place in places if place not in dropped] for places in self.places()]
+        self._write_places(*kept)
+
+    def _write_places(self, folders: Sequence[str], parents: Sequence[str]) -> None:
+        places = Places(_outermost(folders), _outermost(parents))
+        content = json.dumps(places._asdict()).encode()
+        if content != self._index.attachments(_PLACES).get(_PLACES):
+            self._index.attach({_PLACES: content})
+
+    def _attach(self, facts: dict[str, Fact] | dict[str, None]) -> None:
+        self._index.attach(
+            {
+                _FILE + path: None if fact is None else json.dumps(fact).encode()
+                for path, fact in facts.items()
+            }
+        )
+
+
+def _outermost(places: Iterable[str]) -> list[str]:
+    """Leave out the places that lie below another."""
+    kept: list[str] = []
+    for place in sorted(set(places)):
+        if not any(is_below(place, above) for above in kept):
+            kept.append(place)
+    return kept

@@ -1,0 +1,79 @@
+"""What has become of the files of a collection: still there, moved, or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bitprint.photos.files import (
+    Listing,
+    Picture,
+    content_digest,
+    is_below,
+    is_gone,
+    list_pictures,
+)
+from bitprint.photos.ledger import Fact, Ledger
+
+
+def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
+    """List every folder that was added, and the files that were named one by one."""
+    folders = ledger.places().folders
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(
+                f"{folder}: no such folder any more; mount the disk it lies on, sync the folder "
+                "that it has moved to, or remove it from the index"
+            )
+    named = [
+        path
+        for path in facts
+        if not any(is_below(path, folder) for folder in folders) and not is_gone(path)
+    ]
+    single = list_pictures(named)
+    labels = ledger.labels(named)
+    pictures = {
+        picture.path: picture._replace(labels=labels[picture.path]) for picture in single.pictures
+    }
+    skipped = single.skipped
+    for listing in map(list_pictures, folders):
+        pictures |= {picture.path: picture for picture in listing.pictures}
+        skipped = skipped + listing.skipped
+    return Listing(sorted(pictures.values()), skipped, folders, single.parents)
+
+
+def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
+    """Return the paths of pictures that are held but lie nowhere any more.
+
+    A folder of which nothing is left is refused: it may be a disk that is not mounted.
+    """
+    found = {picture.path for picture in listing.pictures}
+    gone = [path for path in facts if path not in found and is_gone(path)]
+    for folder in listing.folders:
+        lost = sum(is_below(path, folder) for path in gone)
+        if lost and not any(is_below(path, folder) for path in found):
+            raise ValueError(
+                f"{folder}: none of its {lost} pictures is there any more; mount the disk it lies "
+                "on, or remove the folder from the index"
+            )
+    return gone
+
+
+def find_moved(
+    pictures: Sequence[Picture], gone: Sequence[str], facts: dict[str, Fact]
+) -> list[tuple[str, Picture]]:
+    """Pair the paths that are gone with new pictures of the same size, date and beginning."""
+    candidates: dict[tuple[int, int], list[str]] = {}
+    for path in gone:
+        candidates.setdefault((facts[path].size, facts[path].modified), []).append(path)
+    moved = []
+    for picture in pictures:
+        similar = candidates.get((picture.size, picture.modified), [])
+        if picture.path in facts or not similar:
+            continue
+        digest = content_digest(picture.path)
+        old = next((path for path in similar if facts[path].digest == digest), None)
+        if old is not None:
+            similar.remove(old)
+            moved.append((old, picture))
+    return moved

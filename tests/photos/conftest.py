@@ -1,0 +1,28 @@
+import os
+
+import pytest
+from PIL import Image
+
+from bitprint.data import draw_shapes
+from bitprint.methods import create
+from bitprint.photos.encoder import Encoder
+
+SCENES = draw_shapes(40, size=16)
+
+
+@pytest.fixture(scope="session")
+def encoder():
+    """Cheap: ITQ on the pixels of tiny squares."""
+    return Encoder(create("itq", bits=32).fit(SCENES))
+
+
+@pytest.fixture
+def album(tmp_path):
+    """A folder with twelve pictures: four on top, and four in each of two sub-folders."""
+    root = tmp_path / "album"
+    for number, pixels in enumerate(SCENES.pixels[:12]):
+        folder = root / ["", "cats", "dogs"][number % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
+        os.utime(folder / f"{number:02d}.png", ns=(0, 10**18 + number))
+    return root

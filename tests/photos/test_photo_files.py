@@ -1,0 +1,106 @@
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from bitprint.photos.files import content_digest, is_gone, list_pictures, printable
+
+
+def write(path, content=b"picture"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def names(listing, root):
+    return [os.path.relpath(picture.path, root) for picture in listing.pictures]
+
+
+def test_a_folder_and_all_below_it(tmp_path):
+    for name in ["b.JPG", "a/c.webp", "a/deep/d.tiff", "e.gif", "notes.txt", ".hidden.jpg"]:
+        write(tmp_path / name, name.encode())
+    write(tmp_path / ".thumbnails" / "x.jpg")
+    (tmp_path / "folder.png").mkdir()
+    listing = list_pictures(tmp_path)
+    assert names(listing, tmp_path) == ["a/c.webp", "a/deep/d.tiff", "b.JPG", "e.gif"]
+    assert [picture.labels for picture in listing.pictures] == [("a",), ("a",), (), ()]
+    for picture in listing.pictures:
+        facts = Path(picture.path).stat()
+        assert (picture.size, picture.modified) == (facts.st_size, facts.st_mtime_ns)
+    assert listing.folders == [tmp_path.resolve().as_posix()]
+    assert listing.skipped == listing.parents == []
+
+
+def test_links_lead_to_files_but_not_to_folders(tmp_path):
+    write(tmp_path / "elsewhere" / "a.jpg")
+    (tmp_path / "album").mkdir()
+    (tmp_path / "album" / "link.jpg").symlink_to(tmp_path / "elsewhere" / "a.jpg")
+    (tmp_path / "album" / "loop").symlink_to(tmp_path / "album")
+    (tmp_path / "album" / "broken.jpg").symlink_to(tmp_path / "nowhere")
+    listing = list_pictures(tmp_path / "album")
+    assert names(listing, tmp_path) == ["album/link.jpg"]
+    assert listing.skipped == [((tmp_path / "album" / "broken.jpg").as_posix(), "no such file")]
+
+
+def test_a_folder_below_a_known_one_has_the_labels_of_that(tmp_path):
+    write(tmp_path / "cats" / "wild" / "a.jpg")
+    known = [tmp_path.resolve().as_posix()]
+    assert list_pictures(tmp_path / "cats").pictures[0].labels == ("wild",)
+    assert list_pictures(tmp_path / "cats", known).pictures[0].labels == ("cats",)
+
+
+def test_a_csv(tmp_path):
+    a, b = write(tmp_path / "a.jpg"), write(tmp_path / "sub" / "b.jpg")
+    table = write(
+        tmp_path / "list.csv", f"file,labels\nsub/b.jpg,x| y\n{a},\ngone.jpg,z\n".encode()
+    )
+    listing = list_pictures(table)
+    assert names(listing, tmp_path) == ["a.jpg", "sub/b.jpg"]
+    assert [picture.labels for picture in listing.pictures] == [(), ("x", "y")]
+    assert listing.skipped == [((tmp_path / "gone.jpg").as_posix(), "no such file")]
+    assert listing.folders == []
+    assert listing.parents == sorted(path.parent.as_posix() for path in (a, b))
+    write(table, b"file\na.jpg\na.jpg\n")
+    assert names(list_pictures(table), tmp_path) == ["a.jpg"]
+
+
+def test_csv_errors(tmp_path):
+    table = write(tmp_path / "list.csv", b"path\na.jpg\n")
+    with pytest.raises(ValueError, match=r"list\.csv: the first line must name a column file"):
+        list_pictures(table)
+    write(table, b"file,label\n,x\n")
+    with pytest.raises(ValueError, match=r"list\.csv, line 2: the name of a file is missing"):
+        list_pictures(table)
+
+
+def test_names(tmp_path, monkeypatch):
+    write(tmp_path / "a.jpg")
+    monkeypatch.chdir(tmp_path)
+    listing = list_pictures(["a.jpg", "./a.jpg", "b.jpg", ".", "nul\0l.jpg"])
+    assert names(listing, tmp_path) == ["a.jpg"]
+    reasons = [reason for _, reason in listing.skipped]
+    assert reasons == ["no such file", "not a file", "no such file"]
+    with pytest.raises(FileNotFoundError, match="nowhere: no such folder or file"):
+        list_pictures("nowhere")
+
+
+def test_digest_covers_size_and_beginning(tmp_path):
+    content = os.urandom(70_000)
+    digest = hashlib.sha256(b"70000 " + content[: 64 * 1024]).hexdigest()
+    assert content_digest(str(write(tmp_path / "a", content))) == digest
+    other_end = content[:-1] + bytes([content[-1] ^ 1])
+    assert content_digest(str(write(tmp_path / "b", other_end))) == digest
+    assert content_digest(str(write(tmp_path / "c", content[:-1]))) != digest
+
+
+def test_gone_means_that_nothing_is_there(tmp_path):
+    file = write(tmp_path / "a.jpg")
+    assert not is_gone(str(file))
+    assert is_gone(str(tmp_path / "b.jpg"))
+    assert is_gone(str(file / "c.jpg"))
+
+
+def test_names_are_safe_to_print():
+    assert printable("plain ü 日本.jpg") == "plain ü 日本.jpg"
+    assert printable(os.fsdecode(b"\xff\n\x1b.jpg")) == "\\udcff\\n\\x1b.jpg"

@@ -1,0 +1,251 @@
+import json
+import os
+import webbrowser
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+import bitprint as bp
+from bitprint.cli import photos
+from bitprint.data import draw_shapes
+from bitprint.photos import Photos
+
+APP = typer.Typer(pretty_exceptions_enable=False)
+for command in (photos.index, photos.search, photos.duplicates):
+    APP.command()(command)
+
+SCENES = draw_shapes(24, size=16)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A run folder as `bitprint train` writes it, of a method that is cheap."""
+    bp.create("itq", bits=32).fit(SCENES).save(tmp_path / "run", features="pixels")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def album(tmp_path):
+    root = tmp_path / "album"
+    for number, pixels in enumerate(SCENES.pixels[:6]):
+        folder = root / ["cats", "dogs"][number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return root
+
+
+def call(*arguments, given=None):
+    return CliRunner().invoke(APP, [str(argument) for argument in arguments], input=given)
+
+
+def run(*arguments, given=None):
+    """Run a command that must succeed; return its standard output."""
+    result = call(*arguments, given=given)
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.stdout
+
+
+def refused(*arguments):
+    """Run a command that must raise what the command line turns into one sentence."""
+    result = call(*arguments)
+    assert isinstance(result.exception, ValueError | OSError), result.output
+    assert len(str(result.exception).splitlines()) == 1
+    return str(result.exception)
+
+
+def found(*arguments):
+    return [Path(hit["path"]).name for hit in json.loads(run(*arguments, "--json"))["results"]]
+
+
+def test_a_folder_is_indexed_searched_and_kept_in_step(album, model):
+    (album / "text.jpg").write_text("no picture")
+    result = call("index", "photos.bp", "add", album, "--model", model)
+    assert result.exit_code == 0
+    assert "6 new, 0 unchanged, 1 skipped, 6 held" in result.stdout
+    assert "model: ITQ, 32 bits, on pixels features (" in result.stdout
+    assert "text.jpg: no format that is read here" in result.stderr
+    assert "0 new, 6 unchanged" in run("index", "photos.bp", "add", album)
+
+    lines = run("search", "photos.bp", album / "cats" / "2.png", "-k", 3).splitlines()
+    assert len(lines) == 3
+    assert lines[0].split() == ["0", str((album / "cats" / "2.png").resolve())]
+    assert found("search", "photos.bp", album / "cats" / "2.png", "-k", 100)[0] == "2.png"
+    cats = found("search", "photos.bp", album / "cats" / "2.png", "--label", "cats")
+    assert sorted(cats) == ["0.png", "2.png", "4.png"]
+
+    (album / "cats" / "2.png").rename(album / "dogs" / "moved.png")
+    (album / "cats" / "4.png").unlink()
+    (album / "text.jpg").unlink()
+    result = call("index", "photos.bp", "sync")
+    assert "0 new, 4 unchanged, 0 skipped, 1 moved, 1 removed, 5 held" in result.stdout
+    assert "removed" in result.stderr
+    about = json.loads(run("index", "photos.bp", "remove", album / "cats", "--json"))
+    assert (about["removed"], about["held"]) == (1, 4)
+    about = json.loads(run("index", "photos.bp", "info", "--json"))
+    assert about["folders"] == [str(album.resolve())]
+    assert (about["held"], about["bits"], about["labels"]) == (4, 32, ["dogs"])
+    assert about["bytes"] == Path("photos.bp").stat().st_size
+    assert "4 held" in run("index", "photos.bp", "compact")
+
+
+def test_without_a_model_one_is_learned(album):
+    result = call("index", "photos.bp", "add", album, "--bits", 16)
+    assert "6 new" in result.stdout
+    assert "model: ITQ, 16 bits, on efficientnet-lite0 features (" in result.stdout
+    assert "learned from 6 pictures" in result.stderr
+    assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
+
+
+@pytest.mark.parametrize("separator", ["\n", "\0", "\r\n"])
+def test_names_on_standard_input(album, model, separator):
+    names = [str(path) for path in sorted(album.rglob("*.png"))[:2]] + ["gone.png"]
+    given = separator.join(names) + separator
+    about = json.loads(
+        run("index", "photos.bp", "add", "-", "--model", model, "--json", given=given)
+    )
+    assert (about["new"], about["held"]) == (2, 2)
+    assert [reason for _, reason in about["skipped"]] == ["no such file"]
+
+
+def test_a_csv(album, model):
+    Path("list.csv").write_text("file,label\nalbum/cats/0.png,tom\n")
+    run("index", "photos.bp", "add", "list.csv", "--model", model)
+    assert json.loads(run("index", "photos.bp", "info", "--json"))["labels"] == ["tom"]
+
+
+def test_odd_names_are_exact_as_json_and_harmless_as_text(album, model):
+    name = os.fsdecode(b"\xff \x1b[2J\n[red]<script>.png")
+    (album / "cats" / "0.png").rename(album / name)
+    run("index", "photos.bp", "add", album, "--model", model)
+    assert name in found("search", "photos.bp", album / name, "-k", 1)
+    text = run("search", "photos.bp", album / name, "-k", 1)
+    assert text.splitlines()[0].endswith("\\udcff \\x1b[2J\\n[red]<script>.png")
+    assert "\x1b" not in text
+
+
+def test_a_contact_sheet_is_written_and_opened(album, model, monkeypatch, tmp_path):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    run("index", "photos.bp", "add", album, "--model", model)
+    query = album / "cats" / "2.png"
+    run("search", "photos.bp", query, "-k", 3, "--sheet", "sheet.html")
+    page = Path("sheet.html").read_text("utf-8")
+    assert page.count("<img ") == 4
+    assert "0 bits" in page
+    assert opened == []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run("search", "photos.bp", query, "-k", 3, "--open")
+    [address] = opened
+    assert Path(address.removeprefix("file://")).read_text("utf-8") == page
+
+
+def test_duplicates(album, model):
+    copy = album / "copy.png"
+    copy.write_bytes((album / "cats" / "2.png").read_bytes())
+    run("index", "photos.bp", "add", album, "--model", model)
+    [group] = json.loads(run("duplicates", "photos.bp", "--radius", 0, "--json"))
+    expected = sorted(str(path.resolve()) for path in (copy, album / "cats" / "2.png"))
+    assert (sorted(group["ids"]), group["distance"]) == (expected, 0)
+    lines = run("duplicates", "photos.bp", "-r", 0).splitlines()
+    assert lines[0] == "2 alike, at most 0 bits apart"
+    assert sorted(line.strip() for line in lines[1:]) == expected
+
+
+def save_codes(codes, ids, name="codes"):
+    codes.save(name)
+    Path(f"{name}.ids.txt").write_text("".join(f"{line}\n" for line in ids))
+
+
+def test_codes_of_any_hasher(tmp_path):
+    codes = bp.create("lsh", bits=24).fit(SCENES).encode(SCENES)
+    save_codes(codes, [f"img/{number}" for number in range(24)])
+    assert run("index", "codes.bp", "add", "codes").splitlines() == ["24 new, 24 held"]
+    save_codes(codes[5:7], ["first", "second"], "queries")
+    results = json.loads(run("search", "codes.bp", "queries", "-k", 2, "--json"))
+    assert [result["query"] for result in results] == ["first", "second"]
+    with bp.Index.open("codes.bp") as index:
+        ids, distances = index.search(codes[5:7], k=2)
+    for row, result in enumerate(results):
+        assert [hit["id"] for hit in result["results"]] == ids[row].tolist()
+        assert [hit["distance"] for hit in result["results"]] == distances[row].tolist()
+    assert run("search", "codes.bp", "queries", "-k", 1).splitlines()[:2] == [
+        "first:",
+        f"   0  {ids[0, 0]}",
+    ]
+    assert run("index", "codes.bp", "remove", "img/5", "img/6").splitlines() == [
+        "2 removed, 22 held"
+    ]
+    assert "no id 'img/5'" in refused("index", "codes.bp", "remove", "img/5")
+    assert json.loads(run("duplicates", "codes.bp", "--json")) is not None
+
+
+def test_models_do_not_mix(album, model, tmp_path):
+    run("index", "photos.bp", "add", album, "--model", model)
+    run("index", "photos.bp", "add", album, "--model", model)
+    other = tmp_path / "other"
+    bp.create("itq", bits=32, seed=1).fit(SCENES).save(other)
+    assert "do not compare" in refused("index", "photos.bp", "add", album, "--model", other)
+    assert "not of 48" in refused("index", "photos.bp", "add", album, "--bits", 48)
+    save_codes(bp.Codes.from_signs([[1] * 32]), ["a"])
+    assert "does not say what made" in refused("index", "photos.bp", "add", "codes")
+    run("index", "codes.bp", "add", "codes")
+    assert "without the model" in refused("index", "codes.bp", "add", album)
+    assert "without the model" in refused("search", "codes.bp", album / "cats" / "0.png")
+
+
+def test_errors_name_what_is_missing(album, model):
+    assert "nowhere: no such folder or file" in refused("index", "a.bp", "add", "nowhere")
+    assert "no such index" in refused("index", "a.bp", "info")
+    assert "no such index" in refused("search", "a.bp", album / "cats" / "0.png")
+    assert "not a model folder" in refused("index", "a.bp", "add", album, "--model", "nowhere")
+    assert not Path("a.bp").exists()
+    run("index", "a.bp", "add", album, "--model", model)
+    assert "no such image file" in refused("search", "a.bp", "nowhere.jpg")
+    Path("empty").mkdir()
+    assert "empty: no pictures found" in refused("index", "b.bp", "add", "empty", "--model", model)
+    assert "empty: no pictures found" in refused("index", "b.bp", "add", "empty")
+    assert not Path("b.bp").exists()
+    bp.Codes.from_signs([[1] * 32]).save("codes")
+    assert json.loads(run("search", "a.bp", "codes", "-k", 1, "--json"))[0]["query"] == "0"
+    assert "codes.ids.txt: no ids" in refused("index", "b.bp", "add", "codes")
+    Path("codes.ids.txt").write_text("a\nb\n")
+    assert "2 ids for 1 codes" in refused("index", "b.bp", "add", "codes")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("index", "a.bp"),
+        ("index", "a.bp", "frobnicate"),
+        ("index", "a.bp", "add"),
+        ("index", "a.bp", "add", "one", "two"),
+        ("index", "a.bp", "remove"),
+        ("index", "a.bp", "info", "extra"),
+        ("index", "a.bp", "info", "--bits", "8"),
+        ("index", "a.bp", "add", ".", "--bits", "0"),
+        ("index", "a.bp", "add", ".", "--bits", "8", "--model", "run"),
+        ("search", "a.bp"),
+        ("duplicates",),
+    ],
+)
+def test_usage_errors_exit_with_2(arguments):
+    assert call(*arguments).exit_code == 2
+
+
+def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Photos, "add", interrupt)
+    result = call("index", "photos.bp", "add", album, "--model", model)
+    assert result.exit_code == 1
+    assert "the same command goes on" in result.stderr
