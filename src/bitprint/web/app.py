@@ -1,0 +1,268 @@
+"""The routes of the server: the page, searches, pictures, health and metrics."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import AsyncIterator, Iterator
+from collections.abc import Collection as Names
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Request, Response
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import ValidationError
+from starlette.datastructures import UploadFile
+
+from bitprint.web.collection import KEY_PATTERN, Collection, readable
+from bitprint.web.limits import MOST_RESULTS, BoundedRequests, Limits
+from bitprint.web.metrics import Metrics, Observed
+from bitprint.web.models import (
+    Answer,
+    Error,
+    Health,
+    Info,
+    Options,
+    Query,
+    UploadLimits,
+    in_one_sentence,
+    search_body,
+)
+from bitprint.web.pictures import CONTENT_TYPES
+from bitprint.web.security import Access, SecurityHeaders
+from bitprint.web.server import Server
+
+_STATIC = Path(__file__).parent / "static"
+_CHUNK = 1 << 16
+_MINUTES = "private, max-age=600"
+
+_MEANINGS = {
+    400: "The body is not what its type says.",
+    401: "The token is missing or wrong.",
+    404: "There is no such item or picture.",
+    408: "The request did not arrive in time.",
+    413: "The upload is too large.",
+    415: "The body is of no type that is taken here, or no picture that can be read.",
+    421: "The server does not answer to this host name.",
+    422: "The request is not valid.",
+    503: "The server is overloaded; try again later.",
+}
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Document the errors of a route, and those that any route may give."""
+    listed = sorted({*statuses, 401, 408, 413, 421, 503})
+    return {status: {"model": Error, "description": _MEANINGS[status]} for status in listed}
+
+
+async def _server_of(request: Request) -> Server:
+    server: Server = request.app.state.server
+    return server
+
+
+Shared = Annotated[Server, Depends(_server_of)]
+Key = Annotated[str, InPath(pattern=KEY_PATTERN, description="The id of a result.")]
+
+router = APIRouter()
+
+
+def create_app(
+    collection: Collection,
+    *,
+    token: str | None = None,
+    limits: Limits | None = None,
+    names: Names[str] = (),
+) -> FastAPI:
+    """Make the ASGI application that serves a collection.
+
+    Parameters
+    ----------
+    collection : Collection
+        It stays open; closing its index is the caller's.
+    token : str, optional
+        Asked of every request but those for the page itself, /health and /openapi.json.
+    limits : Limits, optional
+        What requests may cost.
+    names : collection of str
+        Host names of the server, besides localhost and numeric addresses.
+
+    Returns
+    -------
+    FastAPI
+        Its interface is documented at /openapi.json. There is no /docs, whose scripts would come
+        from elsewhere.
+    """
+    limits = limits or Limits()
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.server = server = Server(collection, limits, metrics)
+        try:
+            await server.crew.run(collection.warm_up)
+            yield
+        finally:
+            server.close()
+
+    app = FastAPI(
+        title="Bitprint",
+        summary="Search a collection of pictures by the Hamming distance of their codes.",
+        version=version("bitprint"),
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.include_router(router)
+    app.add_api_route(
+        "/api/search",
+        search,
+        methods=["POST"],
+        responses=_errors(400, 404, 415, 422),
+        openapi_extra=search_body(collection.index.bits),
+    )
+    app.mount("/static", StaticFiles(directory=_STATIC))
+    app.add_exception_handler(queue.Full, _say_overloaded)
+    app.add_exception_handler(RequestValidationError, _say_invalid)
+    # The last one added is the outermost.
+    app.add_middleware(BoundedRequests, limits=limits)
+    app.add_middleware(Access, token=token, names=names)
+    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> FileResponse:
+    """The page."""
+    return FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/api/info", responses=_errors())
+async def info(server: Shared) -> Info:
+    """Say what is served: how many codes of how many bits, made by which model, which labels."""
+    collection = server.collection
+    encoder, limits = collection.encoder, server.limits
+    return Info(
+        name=readable(collection.index.path.name),
+        codes=len(collection.index),
+        bits=collection.index.bits,
+        model=None if encoder is None else encoder.describe(),
+        labels=await server.crew.run(collection.labels),
+        uploads=None
+        if encoder is None
+        else UploadLimits(bytes=limits.upload_bytes, pixels=limits.pixels),
+        most_results=MOST_RESULTS,
+        version=version("bitprint"),
+    )
+
+
+async def search(request: Request, server: Shared) -> Answer:
+    """Find the items nearest to a picture, to a code, or to an item of the collection."""
+    started = time.perf_counter()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    options: Options
+    try:
+        if kind == "application/json":
+            options = query = Query.model_validate_json(await request.body())
+            code = await server.code_of_query(query)
+        elif kind == "multipart/form-data":
+            if server.collection.encoder is None:
+                raise HTTPException(415, "this index holds no model; search by code or by id")
+            options, picture = await _read_form(request)
+            code = await server.code_of_picture(picture)
+        else:
+            raise HTTPException(415, "send application/json, or a picture as multipart/form-data")
+    except ValidationError as error:
+        raise HTTPException(422, in_one_sentence(error)) from None
+    return await server.answer(code, options, started)
+
+
+async def _read_form(request: Request) -> tuple[Options, bytes]:
+    """Return the options and the picture of a form."""
+    async with request.form(max_files=1, max_fields=8, max_part_size=1 << 14) as form:
+        fields = dict(form)
+        picture = fields.pop("picture", None)
+        if not isinstance(picture, UploadFile):
+            raise HTTPException(422, "picture: send the picture as a file in this field")
+        options = Options.model_validate(fields, strict=False)  # numbers are text in a form
+        return options, await picture.read()
+
+
+@router.get(
+    "/api/thumbnail/{key}",
+    response_class=Response,
+    responses=_errors(404, 422)
+    | {200: {"content": {"image/jpeg": {}}}, 304: {"description": "It has not changed."}},
+)
+async def thumbnail(
+    key: Key, server: Shared, if_none_match: Annotated[str, Header()] = ""
+) -> Response:
+    """Return the picture of an item, at most 320 pixels to a side, as JPEG."""
+    try:
+        found, data = await server.crew.run(server.thumbnail, key, if_none_match.strip('"'))
+    except (ValueError, FileNotFoundError):
+        raise HTTPException(404, "there is no such picture") from None
+    headers = {"ETag": f'"{found}"', "Cache-Control": _MINUTES}
+    if data is None:
+        return Response(status_code=304, headers=headers)
+    return Response(data, media_type="image/jpeg", headers=headers)
+
+
+@router.get(
+    "/api/picture/{key}",
+    response_class=Response,
+    responses=_errors(404, 422)
+    | {200: {"content": {kind: {} for kind in sorted(set(CONTENT_TYPES.values()))}}},
+)
+async def picture(key: Key, server: Shared) -> StreamingResponse:
+    """Return the picture of an item as it is on disk."""
+    try:
+        opened = await server.crew.run(server.open_picture, key)
+    except (ValueError, FileNotFoundError):
+        raise HTTPException(404, "there is no such picture") from None
+    headers = {
+        "Content-Length": str(opened.bytes),
+        "ETag": f'"{opened.version}"',
+        "Cache-Control": _MINUTES,
+    }
+    return StreamingResponse(
+        _chunks(opened.file, opened.bytes), media_type=opened.content_type, headers=headers
+    )
+
+
+def _chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield `size` bytes of a file, however it grows meanwhile."""
+    with file:
+        file.seek(0)
+        while size > 0 and (chunk := file.read(min(size, _CHUNK))):
+            size -= len(chunk)
+            yield chunk
+
+
+@router.get("/health", responses=_errors())
+async def health(server: Shared) -> Health:
+    """Say that the server is alive and its index readable."""
+    return Health(status="ok", codes=len(server.collection.index))
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses=_errors())
+async def metrics(server: Shared) -> PlainTextResponse:
+    """Return counters and latencies in the text format of Prometheus."""
+    text = server.metrics.render(server.gauges())
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+
+async def _say_overloaded(_request: Request, _error: Exception) -> JSONResponse:
+    detail = "too many requests wait already; try again in a second"
+    return JSONResponse({"detail": detail}, 503, {"Retry-After": "1"})
+
+
+async def _say_invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return JSONResponse({"detail": f"{first['loc'][-1]}: {first['msg']}"}, 422)

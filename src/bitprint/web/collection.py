@@ -1,0 +1,202 @@
+"""What the server knows of a collection: its index, its pictures, and the names of both in URLs."""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.codes import Codes
+from bitprint.search import kernels
+from bitprint.search.index import Index
+
+Picture = NDArray[np.uint8]
+
+KEY_PATTERN = r"^(n-?[0-9]{1,19}|s[A-Za-z0-9_-]{0,16384})$"
+
+
+class Encoder(Protocol):
+    """Turns pictures into codes."""
+
+    size: int
+    """Height and width to which pictures are decoded."""
+
+    def encode(self, pictures: list[Picture]) -> Codes:
+        """Encode pictures of any size."""
+
+    def describe(self) -> str:
+        """Say in one line which model this is."""
+
+
+class Search(NamedTuple):
+    """One query: the nearest k codes that carry the label and are at most `radius` away."""
+
+    code: bytes
+    k: int
+    radius: int
+    label: str
+
+
+class Found(NamedTuple):
+    """One result of a search."""
+
+    key: str
+    name: str
+    labels: tuple[str, ...]
+    distance: int
+    code: bytes
+    has_picture: bool
+
+
+class Collection:
+    """An index and, where they are known, its encoder and the folders of its pictures.
+
+    Parameters
+    ----------
+    index : Index
+    encoder : Encoder, optional
+        Makes codes of uploaded pictures; without it only codes and ids can be searched for.
+    roots : sequence of Path
+        Only files inside these folders are ever shown.
+    """
+
+    def __init__(
+        self, index: Index, encoder: Encoder | None = None, roots: Sequence[Path] = ()
+    ) -> None:
+        self.index = index
+        self.encoder = encoder
+        self.roots = [root.resolve() for root in roots]
+        self._width = -(-index.bits // 8)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Collection:
+        """Open an index file: of photographs with their model, or of codes alone."""
+        index = Index.open(path)
+        if not index.attachments():
+            return cls(index)
+        from bitprint.photos import Photos  # brings torch's networks, which codes do not need
+
+        photos = Photos(index)
+        return cls(index, photos.encoder, photos.roots)
+
+    def warm_up(self) -> None:
+        """Compile and load all that the first request would otherwise wait for."""
+        kernels.warm_up()
+        self.search([Search(bytes(self._width), k=1, radius=self.index.bits, label="")])
+        if self.encoder is not None:
+            self.encoder.encode([np.full((self.encoder.size, self.encoder.size, 3), 128, np.uint8)])
+
+    def encode(self, pictures: list[Picture]) -> list[bytes]:
+        """Return the packed code of each picture."""
+        assert self.encoder is not None
+        return [row.tobytes() for row in self.encoder.encode(pictures).packed]
+
+    def code_of(self, key: str) -> bytes:
+        """Return the packed code of a key; raises ValueError if there is none."""
+        return bytes(self.index.codes([id_of(key)]).packed[0])
+
+    def path_of(self, key: str) -> str:
+        """Return the path of a key; raises ValueError if it is unknown or has none."""
+        path = self.index.items([id_of(key)])[0].path
+        if path is None:
+            raise ValueError("the index holds no path for this id")
+        return path
+
+    def labels(self) -> list[str]:
+        """Return the labels in use, as text."""
+        return [readable(label) for label in self.index.labels()]
+
+    def search(self, searches: list[Search]) -> list[list[Found]]:
+        """Answer many queries; those that ask alike share one pass over the codes."""
+        alike: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for number, search in enumerate(searches):
+            alike[search.k, search.label].append(number)
+        answers: list[list[Found]] = [[] for _ in searches]
+        for (k, label), numbers in alike.items():
+            packed = np.frombuffer(b"".join(searches[n].code for n in numbers), np.uint8)
+            codes = Codes(packed.reshape(len(numbers), self._width), self.index.bits)
+            ids, distances = self.index.search(codes, k, self._stored_label(label))
+            radii = np.array([[searches[n].radius] for n in numbers])
+            near = (distances >= 0) & (distances <= radii)
+            found = iter(self._describe(ids[near].tolist(), distances[near].tolist()))
+            for number, count in zip(numbers, near.sum(axis=1).tolist(), strict=True):
+                answers[number] = list(islice(found, count))
+        return answers
+
+    def _describe(self, ids: list[Any], distances: list[int]) -> list[Found]:
+        items = self.index.items(ids)
+        codes = self.index.codes(ids).packed
+        return [
+            Found(
+                key_of(identifier),
+                self._name(identifier, item.path),
+                tuple(readable(label) for label in item.labels),
+                distance,
+                code.tobytes(),
+                item.path is not None and bool(self.roots),
+            )
+            for identifier, item, distance, code in zip(ids, items, distances, codes, strict=True)
+        ]
+
+    def _name(self, identifier: int | str, path: str | None) -> str:
+        """What to call a result: its path below the folder it was found in, or its id."""
+        if path is None:
+            return readable(str(identifier))
+        for root in self.roots:
+            if Path(path).is_relative_to(root):
+                return readable(str(Path(path).relative_to(root.parent)))
+        return readable(path)
+
+    def _stored_label(self, label: str) -> str | None:
+        """The label in the index that reads like this one: names of folders may not be text."""
+        if not label:
+            return None
+        if "\N{REPLACEMENT CHARACTER}" not in label:
+            return label
+        stored = {readable(name): name for name in self.index.labels()}
+        return stored.get(label, label)
+
+
+def key_of(identifier: int | str) -> str:
+    r"""Return the name of an id in URLs, whatever characters or stray bytes the id holds.
+
+    Examples
+    --------
+    >>> key_of(7), key_of("a/ß?")
+    ('n7', 'sYS_Dnz8')
+    >>> id_of(key_of("caf\udce9.png")) == "caf\udce9.png"
+    True
+    """
+    if isinstance(identifier, str):
+        data = identifier.encode("utf-8", "surrogatepass")
+        return "s" + urlsafe_b64encode(data).decode("ascii").rstrip("=")
+    return f"n{identifier}"
+
+
+def id_of(key: str) -> Any:
+    """Undo `key_of`; raises ValueError where the key is none."""
+    kind, rest = key[:1], key[1:]
+    if kind == "n":
+        return int(rest)
+    if kind != "s":
+        raise ValueError(f"no key: {key!r}")
+    return urlsafe_b64decode(rest + "=" * (-len(rest) % 4)).decode("utf-8", "surrogatepass")
+
+
+def readable(name: str) -> str:
+    r"""Return a name as text that can be sent; what is no text becomes a replacement mark.
+
+    Examples
+    --------
+    >>> readable("caf\udce9.png") == "caf\N{REPLACEMENT CHARACTER}.png"
+    True
+    """
+    return re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", name)

@@ -1,0 +1,112 @@
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitprint.codes import Codes
+from bitprint.search.index import Index
+from bitprint.web.collection import KEY_PATTERN, Collection, Search, id_of, key_of, readable
+from bitprint.web.models import code_pattern, parse_code
+
+texts = st.text(st.characters(exclude_characters="\0"), max_size=40)  # stray surrogates included
+
+
+@given(st.one_of(st.integers(-(2**63), 2**63 - 1), texts))
+def test_a_key_is_safe_in_urls_and_leads_back(identifier):
+    key = key_of(identifier)
+    assert re.fullmatch(KEY_PATTERN, key)
+    assert id_of(key) == identifier
+
+
+@pytest.mark.parametrize("key", ["", "x7", "n", "n7x", "sA", "s\xff", "s_w", "7"])
+def test_what_is_no_key_is_refused(key):
+    with pytest.raises(ValueError):  # noqa: PT011
+        id_of(key)
+
+
+@given(texts)
+def test_readable_names_can_be_sent(name):
+    assert len(readable(name)) == len(name)
+    readable(name).encode("utf-8", "strict")
+    if not re.search("[\ud800-\udfff]", name):
+        assert readable(name) == name
+
+
+@given(st.integers(1, 70), st.data())
+def test_the_pattern_of_codes_is_what_codes_takes(bits, data):
+    width = -(-bits // 8)
+    packed = data.draw(st.binary(min_size=width, max_size=width))
+    padding = 8 * width - bits
+    if packed[-1] % 2**padding:
+        with pytest.raises(ValueError, match="hexadecimal"):
+            parse_code(packed.hex(), bits)
+    else:
+        assert parse_code(packed.hex().upper(), bits) == packed
+    for wrong in (packed.hex()[:-1], packed.hex() + "0", packed.hex() + "\n", "é" * 2 * width):
+        assert not re.fullmatch(code_pattern(bits), wrong)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """300 codes of 20 bits under stray names, with labels, one of which is not text."""
+    rng = np.random.default_rng(0)
+    signs = rng.random((300, 20)) < 0.5
+    names = [f"pic\udce9 {number}" for number in range(300)]
+    labels = [["even", "caf\udce9"] if number % 2 == 0 else ["odd"] for number in range(300)]
+    path = tmp_path_factory.mktemp("labelled") / "a.bp"
+    with Index.create(path, bits=20) as index:
+        index.add(names, Codes.from_signs(signs), labels=labels)
+        yield Collection(index), signs, labels
+
+
+def brute_force(signs, labels, query, search):
+    wanted = {"": None, "caf\N{REPLACEMENT CHARACTER}": "caf\udce9"}.get(search.label, search.label)
+    pairs = [
+        (int(np.sum(signs[row] != query)), row)
+        for row in range(len(signs))
+        if wanted is None or wanted in labels[row]
+    ]
+    return [pair for pair in sorted(pairs) if pair[0] <= search.radius][: search.k]
+
+
+def test_a_batch_of_unlike_searches_answers_each_as_brute_force_does(labelled):
+    collection, signs, labels = labelled
+    rng = np.random.default_rng(1)
+    queries = rng.random((24, 20)) < 0.5
+    codes = Codes.from_signs(queries).packed
+    searches = [
+        Search(
+            codes[number].tobytes(),
+            k=[1, 7, 1000][number % 3],
+            radius=[2, 6, 20, 1024][number % 4],
+            label=["", "even", "odd", "caf\N{REPLACEMENT CHARACTER}", "nobody's"][number % 5],
+        )
+        for number in range(24)
+    ]
+    answers = collection.search(searches)
+    for query, search, found in zip(queries, searches, answers, strict=True):
+        expected = brute_force(signs, labels, query, search)
+        assert [(one.distance, one.key) for one in found] == [
+            (distance, key_of(f"pic\udce9 {row}")) for distance, row in expected
+        ]
+        for one, (_, row) in zip(found, expected, strict=True):
+            assert one.name == f"pic\N{REPLACEMENT CHARACTER} {row}"
+            assert one.labels == tuple(readable(label) for label in labels[row])
+            assert one.code == Codes.from_signs(signs[row : row + 1]).packed.tobytes()
+            assert not one.has_picture
+    assert any(len(found) == 0 for found in answers)
+    assert any(len(found) > 7 for found in answers)
+
+
+def test_labels_are_text(labelled):
+    assert labelled[0].labels() == ["caf\N{REPLACEMENT CHARACTER}", "even", "odd"]
+
+
+def test_an_empty_index_finds_nothing(tmp_path):
+    with Index.create(tmp_path / "a.bp", bits=9) as index:
+        collection = Collection(index)
+        collection.warm_up()
+        assert collection.search([Search(bytes(2), 5, 9, "")]) == [[]]
+        assert collection.labels() == []

@@ -1,0 +1,99 @@
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
+
+import httpx
+from web_pictures import as_file
+
+from bitprint.web import Collection, Limits, listen
+
+
+class HeldEncoder:
+    """Encodes nothing until it is let go."""
+
+    def __init__(self, encoder):
+        self.encoder = encoder
+        self.size = encoder.size
+        self.go = threading.Event()
+
+    def describe(self):
+        return "held"
+
+    def encode(self, pictures):
+        assert self.go.wait(30)
+        return self.encoder.encode(pictures)
+
+
+def upload(client, pixels):
+    return client.post("/api/search", files={"picture": ("a.png", as_file(pixels))})
+
+
+def test_overload_is_refused_while_the_work_still_waits_and_then_passes(collection, serve, scenes):
+    held = HeldEncoder(collection.encoder)
+    held.go.set()  # for warming up
+    busy = Collection(collection.index, held, collection.roots)
+    with (
+        serve(busy, limits=Limits(waiting=3)) as address,
+        httpx.Client(base_url=address, timeout=30) as client,
+        ThreadPoolExecutor(64) as pool,
+    ):
+        held.go.clear()
+        answers = [pool.submit(upload, client, scenes[0]) for _ in range(64)]
+        # A batch of at most 16 is at work, 3 wait for the next, and all others know by now.
+        refused = list(islice(as_completed(answers, timeout=30), 64 - 16 - 3))
+        assert {answer.result().status_code for answer in refused} == {503}
+        assert all(answer.result().headers["retry-after"] == "1" for answer in refused)
+        code = client.post("/api/search", json={"code": "00" * 8})
+        assert code.status_code == 200  # codes are searched for while pictures wait
+        held.go.set()
+        statuses = [answer.result().status_code for answer in answers]
+        assert set(statuses) == {200, 503}
+        assert upload(client, scenes[0]).status_code == 200
+
+
+def test_the_socket_names_its_protocol_so_that_asyncio_sends_small_packets_at_once():
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+def test_slow_clients_stall_nobody(collection, serve):
+    limits = Limits(seconds=1.0)
+    with serve(collection, limits=limits) as address:
+        host, port = address.removeprefix("http://").split(":")
+        head = (
+            "POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            "Content-Length: 1000\r\n\r\n"
+        )
+        slow = [socket.create_connection((host, int(port))) for _ in range(50)]
+        try:
+            for connection in slow:
+                connection.sendall(head.encode() + b'{"code"')
+            started = time.perf_counter()
+            for _ in range(5):
+                body = {"code": "00" * 8}
+                assert httpx.post(f"{address}/api/search", json=body).status_code == 200
+            assert time.perf_counter() - started < limits.seconds
+            slow[0].settimeout(10)
+            answer = b"".join(iter(lambda: slow[0].recv(10_000), b""))  # until it hangs up
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            assert "arrive" in json.loads(answer.partition(b"\r\n\r\n")[2])["detail"]
+        finally:
+            for connection in slow:
+                connection.close()
+
+
+def test_more_connections_than_allowed_are_refused(collection, serve):
+    with serve(collection, limits=Limits(connections=5)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        idle = [socket.create_connection((host, int(port))) for _ in range(8)]
+        try:
+            deadline = time.monotonic() + 10
+            while (status := httpx.get(f"{address}/health").status_code) != 503:
+                assert time.monotonic() < deadline
+            assert status == 503
+        finally:
+            for connection in idle:
+                connection.close()

@@ -1,0 +1,331 @@
+"""The page in a real browser: Chromium, from $CHROMIUM or the search path."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from web_pictures import as_file
+
+from bitprint.codes import Codes
+from bitprint.web import Collection, Limits
+from bitprint.web.collection import key_of
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
+    "--disable-sync --no-first-run"
+)
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no browser: install chromium, or name one in $CHROMIUM"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(collection, serve):
+    with serve(collection, limits=Limits(upload_bytes=100_000)) as address:
+        yield address
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open an address in a fresh browser; what goes wrong inside fails the test."""
+    contexts, troubles = [], []
+
+    def open_page(address, expected=".card", **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda said: troubles.append(said.text) if is_trouble(said) else None)
+        page.goto(address)
+        page.wait_for_selector(expected)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def is_trouble(message):
+    # Chromium itself reports every answer of 4xx; the page shows those to the person.
+    return message.type == "error" and "Failed to load resource" not in message.text
+
+
+def choose(page, data, name="query.png"):
+    page.set_input_files("#file", {"name": name, "mimeType": "image/png", "buffer": data})
+
+
+def shown(page):
+    """Keys of the cards, in order."""
+    return page.eval_on_selector_all(".card", "cards => cards.map(card => card.dataset.id)")
+
+
+def wait_for_query(page, name):
+    page.wait_for_function(
+        "name => document.querySelector('.query-name').textContent.endsWith(name)", arg=name
+    )
+
+
+def nearest(collection, code, k):
+    ids, distances = collection.index.search(code, k=k)
+    return [key_of(one) for one in ids[0]], distances[0].tolist()
+
+
+def test_upload_shows_the_nearest_with_distance_code_and_latency(
+    open_page, address, collection, scenes
+):
+    page = open_page(address)
+    assert "40 pictures" in page.inner_text("#about")
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    code = collection.encoder.encode([scenes[7]])
+    keys, distances = nearest(collection, code, 24)
+    assert shown(page) == keys
+    assert page.locator(".distance").all_inner_texts() == [str(one) for one in distances]
+    status = page.inner_text("#status")
+    assert status.startswith("24 results of 40 pictures in ")
+    assert "ms" in status
+    page.wait_for_function("() => document.querySelector('.frame img').naturalWidth > 0")
+    assert page.get_attribute(".frame img", "alt")
+
+
+def test_the_bars_are_the_code_and_the_marks_are_the_bits_that_differ(
+    open_page, address, collection, scenes
+):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    query = collection.encoder.encode([scenes[7]]).signs()[0]
+    ids, distances = collection.index.search(Codes.from_signs(query[None]), k=24)
+    card = page.locator(".card").nth(20)
+    signs = collection.index.codes([ids[0, 20]]).signs()[0]
+    paths = {name: card.locator(f"path.{name}").get_attribute("d") for name in ("agree", "differ")}
+    agree = [f"M{x} {0 if bit > 0 else 7}h" for x, bit in enumerate(signs) if bit == query[x]]
+    differ = [f"M{x} {0 if bit > 0 else 7}h" for x, bit in enumerate(signs) if bit != query[x]]
+    assert paths["agree"].count("M") == len(agree)
+    assert paths["differ"].count("M") == len(differ) == distances[0, 20] > 0
+    assert all(bar in paths["agree"] for bar in agree)
+    assert all(bar in paths["differ"] for bar in differ)
+
+    def colours():
+        fill = "path => getComputedStyle(path).fill"
+        return [card.locator(f"path.{name}").evaluate(fill) for name in ("agree", "differ")]
+
+    assert colours()[0] == colours()[1]
+    agreement = card.locator(".agreement")
+    assert not agreement.is_visible()
+    card.hover()
+    assert colours()[0] != colours()[1]
+    assert agreement.inner_text() == f"{64 - distances[0, 20]} of 64 bits agree"
+
+
+def test_clicking_through_and_back(open_page, address, collection, scenes):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    first = shown(page)
+    page.locator(".card").nth(5).click()
+    page.wait_for_url(f"**#{first[5]}")
+    page.wait_for_function(
+        "key => document.querySelector('.card').dataset.id === key", arg=first[5]
+    )
+    assert page.locator(".distance").first.inner_text() == "0"
+    page.go_back()
+    wait_for_query(page, "query.png")
+    assert shown(page) == first
+    linked = open_page(f"{address}/#{first[5]}", expected="#query:not([hidden])")
+    assert shown(linked)[0] == first[5]
+
+
+def test_radius_number_and_label(open_page, address, collection, scenes):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    code = collection.encoder.encode([scenes[7]])
+
+    def wait_for_count(count):
+        found = "1 result" if count == 1 else f"{count} results"
+        page.wait_for_function(
+            "text => document.querySelector('#status').textContent.startsWith(text + ' ')",
+            arg=found,
+        )
+
+    page.fill("#amount", "3")
+    wait_for_count(3)
+    page.get_by_text("Within").click()
+    assert page.get_by_label("Largest distance in bits").is_visible()
+    page.fill("#amount", "30")
+    (ids,), _ = collection.index.within(code, radius=30)
+    wait_for_count(len(ids))
+    page.get_by_label("Label", exact=True).select_option("odd")
+    (ids,), _ = collection.index.within(code, radius=30, label="odd")
+    wait_for_count(len(ids))
+    assert shown(page) == [key_of(one) for one in ids]
+    page.fill("#amount", "65")
+    page.wait_for_selector("#error:not(:empty)")
+    assert "Largest distance" in page.inner_text("#error")
+
+
+def test_dropping_and_pasting(open_page, address, scenes):
+    page = open_page(address)
+    give = """([bytes, name, kind]) => {
+        const transfer = new DataTransfer();
+        transfer.items.add(new File([new Uint8Array(bytes)], name, { type: "image/png" }));
+        const event = kind === "drop"
+            ? new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true })
+            : new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true });
+        document.body.dispatchEvent(event);
+    }"""
+    page.evaluate(give, [list(as_file(scenes[8])), "dropped.png", "drop"])
+    wait_for_query(page, "dropped.png")
+    page.evaluate(give, [list(as_file(scenes[9])), "pasted.png", "paste"])
+    wait_for_query(page, "pasted.png")
+
+
+def test_the_keyboard_alone_will_do(open_page, address):
+    page = open_page(address)
+    page.locator(".card").nth(1).focus()
+    key = page.evaluate("document.activeElement.dataset.id")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "open"
+    page.keyboard.press("Shift+Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**#{key}")
+    page.wait_for_selector("#query:not([hidden])")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#query", state="hidden")
+    assert "#" not in page.url
+    assert page.locator("#others").is_visible()
+
+
+def test_a_screen_reader_hears_what_matters(open_page, address, scenes):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    assert page.get_by_role("status").inner_text().startswith("24 results")
+    results = page.get_by_role("list", name="Results")
+    buttons = results.get_by_role("button")
+    assert buttons.count() == 24
+    assert "64 of 64 bits agree" in buttons.first.get_attribute("aria-label")
+    assert results.get_by_role("link").first.get_attribute("aria-label").startswith("Open ")
+    assert page.get_by_role("heading", name="Bitprint").count() == 1
+    unnamed = "nodes => nodes.filter(n => !n.labels?.length && !n.ariaLabel).length"
+    assert page.eval_on_selector_all("#search input, #search select", unnamed) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no picture that can be read"),
+        (bytes(200_000), "larger than"),
+    ],
+)
+def test_errors_are_said_and_the_results_stay(open_page, address, scenes, data, says):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    before = shown(page)
+    choose(page, data, "bad.svg")
+    page.wait_for_selector("#error:not(:empty)")
+    assert says in page.get_by_role("alert").inner_text()
+    assert shown(page) == before
+    assert page.inner_text(".query-name") == "query.png"
+    choose(page, as_file(scenes[8]), "good.png")
+    wait_for_query(page, "good.png")
+    assert page.inner_text("#error") == ""
+
+
+def test_names_are_text_and_never_markup(open_page, address):
+    page = open_page(address)
+    page.fill("#amount", "40")
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 40")
+    names = page.eval_on_selector_all(".name", "nodes => nodes.map(node => node.title)")
+    assert "holidays/a space & <img onerror=alert(1)>.png" in names
+    assert page.locator("img[onerror]").count() == 0
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1280])
+def test_nothing_is_wider_than_the_screen(open_page, address, scenes, width):
+    page = open_page(address, viewport={"width": width, "height": 700})
+    choose(page, as_file(scenes[7]), name="a very long name of a picture " * 5 + ".png")
+    page.wait_for_selector("#query:not([hidden])")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    columns = page.evaluate(
+        "new Set(Array.from(document.querySelectorAll('.card'), c => c.offsetLeft + "
+        "c.parentElement.offsetLeft)).size"
+    )
+    assert columns == {320: 2, 360: 2, 768: 3, 1280: 6}[width]
+
+
+def test_light_and_dark(open_page, address):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    ink = "node => getComputedStyle(node).color"
+    contrasts = {}
+    for scheme in ("light", "dark"):
+        page = open_page(address, color_scheme=scheme)
+        contrasts[scheme] = [
+            contrast(page.locator(one).evaluate(ink), page.evaluate(ground))
+            for one in ("body", "#about", "#status", ".link >> visible=true")
+        ]
+        contrasts[scheme + " ground"] = page.evaluate(ground)
+    assert contrasts["light ground"] != contrasts["dark ground"]
+    assert min(contrasts["light"] + contrasts["dark"]) >= 4.5  # WCAG AA
+
+
+def contrast(*colours):
+    """The ratio that WCAG 2 defines for two colours given as rgb(r, g, b)."""
+    lights = []
+    for colour in colours:
+        values = np.array([int(part) for part in colour[4:-1].split(",")]) / 255
+        linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+        lights.append(float(linear @ [0.2126, 0.7152, 0.0722]) + 0.05)
+    return max(lights) / min(lights)
+
+
+def test_a_token_is_asked_for_and_kept(open_page, collection, serve):
+    with serve(collection, token="sesame; é") as address:
+        page = open_page(address, expected="#access:not([hidden])")
+        page.fill("#token", "wrong")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#error:not(:empty)")
+        page.fill("#token", "sesame; é")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".card")
+        page.wait_for_function("() => document.querySelector('.frame img').naturalWidth > 0")
+        page.reload()
+        page.wait_for_selector(".card")
+        linked = open_page(f"{address}/#token=sesame%3B%20%C3%A9")
+        assert "sesame" not in linked.url
+
+
+def test_codes_alone_have_a_field_for_codes(open_page, codes_file, serve):
+    collection = Collection.open(codes_file)
+    with serve(collection) as address:
+        page = open_page(address)
+        assert not page.locator("#drop").is_visible()
+        page.fill("#code", "abc0")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#query:not([hidden])")
+        query = Codes(np.array([[0xAB, 0xC0]], np.uint8), 12)
+        assert shown(page) == nearest(collection, query, 24)[0]
+        page.fill("#code", "abc1")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#error:not(:empty)")
+        assert "hexadecimal" in page.inner_text("#error")
+    collection.index.close()
