@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bitprint.cli import learn, paper
+from bitprint.cli import bench, learn, paper, photos, serve
 from bitprint.cli._shared import errors
 
 app = typer.Typer(
@@ -23,7 +23,12 @@ for command in (
     learn.train,
     learn.evaluate,
     learn.encode,
+    photos.index,
+    photos.search,
+    photos.duplicates,
+    serve.serve,
     paper.reproduce,
+    bench.bench,
 ):
     app.command()(command)
 

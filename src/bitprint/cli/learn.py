@@ -129,8 +129,13 @@ def train(
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     rows = np.arange(len(images))
-    about: dict[str, Any] = {"data": name, "protocol": None, "features": features}
-    if protocol is not None or name in NAMED:
+    about: dict[str, Any] = {
+        "data": name,
+        "protocol": None,
+        "features": features,
+        "size": images.size[0],
+    }
+    if protocol is not None or name in NAMED or images.split is not None:
         split = split_for(images, protocol or 1, seed)
         rows = split.training
         about |= {"protocol": protocol or 1, "seed": seed, "split": split.fingerprint}

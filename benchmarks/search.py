@@ -1,0 +1,180 @@
+"""Search against faiss, usearch and NumPy, in one run; the last line is the budgets.
+
+    python benchmarks/search.py --csv results/search.csv --plot results/search.png
+
+Codes are random, and queries differ in two bits from a code each. All engines have the same number
+of threads. Their answers are compared before they are timed. Times are medians of runs in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from bitprint.search.bench import Task
+from bitprint.search.bench_report import (
+    budgets,
+    file_table,
+    installed_rivals,
+    plot,
+    run_bench,
+    search_table,
+    write_csv,
+)
+from bitprint.search.engines import Engine, Nearest, Packed, Within, faiss_within, set_threads
+
+SIZES = [59_000, 100_000, 1_000_000, 10_000_000]
+BITS = [64, 12, 48, 128, 256]
+OTHER_BITS_SIZE = 1_000_000
+"""How many codes there are of lengths other than 64 bits."""
+RADIUS = 2
+SAMPLE = 50
+"""The part of the codes, one in so many, on which the time to build an index is foretold."""
+
+console = Console()
+
+
+def main() -> None:
+    given = parse()
+    set_threads(given.threads)
+    for package in ("faiss", "usearch"):
+        if find_spec(package) is None:
+            console.print(f"{package} is not installed, so it is left out")
+    tasks = [Task(count, k) for count in given.queries for k in given.k]
+    tasks += [Task(count, radius=RADIUS) for count in given.queries]
+
+    def rivals(packed: Packed, bits: int) -> Iterator[Engine]:
+        yield from installed_rivals(packed, bits)
+        if find_spec("usearch") is not None:
+            yield usearch_exact(packed, given.threads)
+        if find_spec("faiss") is not None:
+            yield from multi_hash(packed, bits, given.build_cap)
+            yield from hnsw(packed, given.build_cap)
+
+    rows = []
+    for bits in given.bits:
+        for size in given.sizes if bits == 64 else [min(OTHER_BITS_SIZE, max(given.sizes))]:
+            rows += run_bench(
+                size,
+                bits,
+                tasks,
+                rivals,
+                repeats=given.repeats,
+                cap=given.cap,
+                progress=lambda line: console.print(line, style="dim", highlight=False),
+            )
+            if given.csv:
+                write_csv([row | {"threads": given.threads} for row in rows], given.csv)
+    console.print(file_table(rows), search_table(rows))
+    if given.plot:
+        plot(rows, given.plot)
+    console.print("; ".join(map(str, budgets(rows))), highlight=False, soft_wrap=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="numbers of codes")
+    parser.add_argument("--bits", nargs="+", type=int, default=BITS)
+    parser.add_argument("--queries", nargs="+", type=int, default=[1, 16, 128, 1024])
+    parser.add_argument("--k", nargs="+", type=int, default=[10, 100])
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cap", type=float, default=60, help="seconds for an engine in a task")
+    parser.add_argument("--build-cap", type=float, default=300, help="seconds to build an index")
+    parser.add_argument("--quick", action="store_true", help="two sizes, few queries, short caps")
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--plot", type=Path)
+    quick = {
+        "sizes": [100_000, 1_000_000],
+        "bits": [64],
+        "queries": [1, 128],
+        "k": [100],
+        "repeats": 3,
+        "cap": 5.0,
+        "build_cap": 10.0,
+    }
+    if parser.parse_known_args()[0].quick:
+        parser.set_defaults(**quick)
+    return parser.parse_args()
+
+
+def usearch_exact(packed: Packed, threads: int) -> Engine:
+    usearch = importlib.import_module("usearch.index")
+
+    def nearest(queries: Packed, k: int) -> Nearest:
+        found = usearch.search(
+            packed, queries, k, usearch.MetricKind.Hamming, exact=True, threads=threads
+        )
+        shape = (len(queries), k)  # one query comes back without its first axis
+        return found.keys.reshape(shape).astype(np.int64), found.distances.reshape(shape)
+
+    return Engine("usearch exact", nearest)
+
+
+def multi_hash(packed: Packed, bits: int, cap: float) -> Iterator[Engine]:
+    """Faiss with as many tables as make it exact within the radius.
+
+    The nearest it finds only roughly, in buckets up to two bits away.
+    """
+    faiss = importlib.import_module("faiss")
+    tables = RADIUS + 1
+    width = min(bits // tables, int(np.log2(len(packed))))
+    index, note = build(
+        lambda: faiss.IndexBinaryMultiHash(8 * packed.shape[1], tables, width), packed, cap
+    )
+    if index is None:
+        yield Engine("faiss multi-hash", left_out=note)
+        return
+
+    def nearest(queries: Packed, k: int) -> Nearest:
+        index.nflip = 2
+        distances, positions = index.search(queries, k)
+        return positions, distances
+
+    def within(queries: Packed, radius: int) -> Within:
+        index.nflip = 0
+        return faiss_within(index, queries, radius)
+
+    yield Engine("faiss multi-hash", nearest, within, exact=False)
+
+
+def hnsw(packed: Packed, cap: float) -> Iterator[Engine]:
+    faiss = importlib.import_module("faiss")
+    index, note = build(lambda: faiss.IndexBinaryHNSW(8 * packed.shape[1], 16), packed, cap)
+    if index is None:
+        yield Engine("faiss HNSW", left_out=note)
+        return
+
+    def nearest(queries: Packed, k: int) -> Nearest:
+        index.hnsw.efSearch = max(64, k)
+        distances, positions = index.search(queries, k)
+        return positions, distances
+
+    yield Engine("faiss HNSW", nearest, exact=False)
+
+
+def build(make: Callable[[], Any], packed: Packed, cap: float) -> tuple[Any, str]:
+    """Build an index of faiss, or say why that would take too long."""
+    part = packed[: max(1, len(packed) // SAMPLE)]
+    trial = make()
+    started = time.perf_counter()
+    trial.add(part)
+    foretold = (time.perf_counter() - started) * len(packed) / len(part)
+    if foretold > cap:
+        return None, f"building it takes {foretold:.0f} s or more, the cap is {cap:.0f}"
+    index = make()
+    index.add(packed)
+    return index, ""
+
+
+if __name__ == "__main__":
+    main()
