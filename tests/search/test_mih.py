@@ -269,7 +269,7 @@ def test_tables_serve_until_the_tail_is_long(eager, monkeypatch):
 def test_tables_are_built_when_searches_would_have_gained_their_price(eager, monkeypatch):
     planes = as_planes(random_codes(np.random.default_rng(0), 1000, 32))
     words = np.ascontiguousarray(planes.T[:1])
-    scan = 1000 * (mih_choice._SCAN + mih_choice._READ)
+    scan = 2 * 1000 * (mih_choice._SCAN + mih_choice._READ)  # two passes
     tables = len(cut(32, 9)) - 1
     monkeypatch.setattr(mih_choice, "_BUILD", 4.5 * scan / (1000 * tables))
     multi = MultiIndex(32)

@@ -110,3 +110,19 @@ def test_an_empty_index_finds_nothing(tmp_path):
         collection.warm_up()
         assert collection.search([Search(bytes(2), 5, 9, "")]) == [[]]
         assert collection.labels() == []
+
+
+def test_a_result_that_goes_away_before_it_is_described_is_searched_for_again(tmp_path):
+    with Index.create(tmp_path / "a.bp", bits=8) as index:
+        index.add(["stays", "goes"], Codes.from_packed(np.array([[0], [0]], np.uint8), bits=8))
+        collection, search = Collection(index), index.search
+
+        def search_and_remove(*arguments):
+            index.search = search
+            found = search(*arguments)
+            index.remove(["goes"])
+            return found
+
+        index.search = search_and_remove
+        answers = collection.search([Search(bytes(1), 5, 8, "")])
+    assert [one.name for one in answers[0]] == ["stays"]

@@ -83,3 +83,53 @@ def test_an_answer_that_has_begun_may_take_its_time():
         await send({"type": "http.response.body", "body": b"done"})
 
     assert run(long_answer) == (200, b"done")
+
+
+def test_one_request_more_than_may_wait_is_refused_at_once():
+    """Those that have not arrived yet take no room."""
+    from starlette.exceptions import HTTPException
+
+    limits = Limits(waiting=2, seconds=30)
+    going_on = asyncio.Event()
+
+    async def patient(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        await going_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    app = BoundedRequests(patient, limits)
+
+    async def ask(pause=0.0):
+        statuses = []
+
+        async def receive():
+            await asyncio.sleep(pause)
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            statuses.append(message.get("status"))
+
+        try:
+            await app({"type": "http", "path": "/", "headers": []}, receive, send)
+        except HTTPException as refusal:
+            return refusal.status_code, refusal.headers
+        return statuses[0], None
+
+    async def scenario():
+        slow = [asyncio.ensure_future(ask(pause=60)) for _ in range(5)]
+        waiting = [asyncio.ensure_future(ask()) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        refused = await ask()
+        going_on.set()
+        answered = await asyncio.gather(*waiting)
+        later = await ask()
+        for one in slow:
+            one.cancel()
+        return refused, answered, later
+
+    refused, answered, later = asyncio.run(scenario())
+    assert refused == (503, {"Retry-After": "1"})
+    assert [status for status, _ in answered] == [200, 200]
+    assert later == (200, None)

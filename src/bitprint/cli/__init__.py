@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bitprint.cli import bench, learn, paper, photos, serve
+from bitprint.cli import bench, export, learn, paper, photos, serve
 from bitprint.cli._shared import errors
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ for command in (
     photos.search,
     photos.duplicates,
     serve.serve,
+    export.export,
     paper.reproduce,
     bench.bench,
 ):

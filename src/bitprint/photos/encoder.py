@@ -21,6 +21,7 @@ from bitprint.features.deep import deep_features, trunk_digest, trunk_for
 from bitprint.features.gist import gist
 from bitprint.methods import DeepHasher, FeatureHasher, Hasher, load
 from bitprint.methods._store import read_description
+from bitprint.nets import Trunk
 
 DEFAULT_FEATURES = "efficientnet-lite0"
 _FOLDER_SIZE = 256  # what pictures of a folder are decoded to for training
@@ -42,6 +43,8 @@ class Features:
     ----------
     digest : str
         Equal for features that agree: it covers the weights of a network.
+    trunk : Trunk or None
+        The network, if it is one.
 
     Examples
     --------
@@ -52,13 +55,14 @@ class Features:
     def __init__(self, name: str, size: int | None = None) -> None:
         self.name = name
         self.size = size or _FOLDER_SIZE
+        self.trunk: Trunk | None = None
         weights = ""
         if name not in ("pixels", "gist"):
             blank = ImageSet(np.zeros((1, self.size, self.size, 3), np.uint8))
-            self._trunk = trunk_for(blank, name)
+            self.trunk = trunk_for(blank, name)
             if size is None:
-                self.size = getattr(self._trunk.preprocess, "size", None) or _FOLDER_SIZE
-            weights = trunk_digest(self._trunk)
+                self.size = getattr(self.trunk.preprocess, "size", None) or _FOLDER_SIZE
+            weights = trunk_digest(self.trunk)
         facts = f"{name} {self.size} {weights}"
         self.digest = hashlib.sha256(facts.encode()).hexdigest()
 
@@ -66,9 +70,9 @@ class Features:
         """Features of pictures (n, size, size, 3), shape (n, d)."""
         if self.name == "pixels":
             return as_features(ImageSet(pictures))
-        if self.name == "gist":
+        if self.trunk is None:
             return gist(pictures)
-        return deep_features(pictures, self._trunk)
+        return deep_features(pictures, self.trunk)
 
 
 class Encoder:

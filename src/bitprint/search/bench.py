@@ -19,7 +19,8 @@ Row = dict[str, Any]
 FLIPPED = 2
 """Bits in which a query differs from the code that it was made from."""
 
-_BRIEF, _MORE = 0.01, 5  # seconds of a run, of which there are then so many times more
+_BRIEF, _MORE = 0.05, 5  # seconds of a run, of which there are then so many times more
+_REST = 0.02  # seconds
 _BATCH_GAIN = 8  # how much faster than one by one many queries may be, so that it is worth a try
 
 
@@ -97,8 +98,10 @@ def measure(
         The database.
     bits : int
     repeats : int
-        Runs of each engine, of which the median counts; five times as many where some engine
-        takes a few milliseconds only. They take turns, so that a busy machine is fair to all.
+        Runs of each engine, of which the median counts; five times as many where they take a few
+        milliseconds only. They take turns, so that a busy machine is fair to all; each
+        turn begins with a rest, in which threads of the one before stop spinning, and, of brief
+        engines, a run that does not count, which brings their data back into the caches.
     cap : float
         Seconds that an engine may take over all its runs. One that needs longer for a single run
         is left out, with a note; others have fewer runs.
@@ -118,7 +121,7 @@ def measure(
     """
     queries = near_queries(packed, bits, task.queries)
     reference: Any = None
-    rows, running, turns = [], [], repeats
+    rows, running = [], []
     for engine in engines:
         row = make_row(len(packed), bits, str(task), engine.name, queries=task.queries)
         answer = task.ask(engine)
@@ -132,14 +135,18 @@ def measure(
         answers, spent = first
         reference = answers if reference is None else reference
         row["recall"] = _check(engine, task, answers, reference, packed, queries)
-        turns = repeats * _MORE if spent < _BRIEF else turns
-        running.append((row, answer, max(1, int(cap / max(spent, 1e-9)))))
+        brief = spent < _BRIEF
+        runs = min(repeats * _MORE if brief else repeats, int(cap / max(spent, 1e-9)))
+        running.append((row, answer, max(1, runs), brief))
     times: list[list[float]] = [[] for _ in running]
-    for turn in range(turns):
-        for (_, answer, runs), taken in zip(running, times, strict=True):
+    for turn in range(repeats * _MORE):
+        for (_, answer, runs, brief), taken in zip(running, times, strict=True):
             if turn < runs:
+                time.sleep(_REST)
+                if brief:
+                    answer(queries)
                 taken.append(seconds(partial(answer, queries)))
-    for (row, _, _), taken in zip(running, times, strict=True):
+    for (row, *_), taken in zip(running, times, strict=True):
         row["seconds"] = median(taken)
         row["codes_per_second"] = len(packed) * task.queries / row["seconds"]
     return rows

@@ -21,6 +21,8 @@ from bitprint.words import as_words
 MACHINE = "this machine"
 """Whose speed our own is compared with, where there is no other engine."""
 
+_MANY = 1024  # queries of a large search
+
 
 @njit(nogil=True, cache=True)
 def _add_up(words: NDArray[np.uint64], start: int, stop: int) -> np.uint64:
@@ -94,6 +96,21 @@ def file_rows(path: Path, packed: Packed, bits: int) -> tuple[list[Row], Index]:
         row("open", opening, opened),
         row("first search", searching, searched),
     ], index
+
+
+def tables_row(index: Index, packed: Packed, bits: int) -> Row:
+    """Time a search so large that tables pay at once, if they do; say what they take."""
+    queries = Codes.from_packed(near_queries(packed, bits, _MANY), bits)
+    spent = seconds(lambda: index.within(queries, 2))
+    each = index._multi_index.nbytes / len(packed)
+    return make_row(
+        len(packed),
+        bits,
+        "first large search",
+        "bitprint index",
+        seconds=spent,
+        bytes_per_code=each,
+    )
 
 
 def build_index(path: Path, packed: Packed, bits: int, batch: int = 1_000_000) -> None:

@@ -5,8 +5,6 @@ Norouzi, Punjani & Fleet, Fast search in Hamming space with multi-index hashing,
 
 from __future__ import annotations
 
-from itertools import chain
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -98,15 +96,19 @@ def within(
         len(words),
         _QUERIES,
     )
-    keys = [part for found, ends, _ in parts for part in np.split(found, ends[1:-1])]
-    given_up = [q for q, spent in enumerate(chain(*(work for *_, work in parts))) if spent > budget]
-    if given_up:
+    sizes = np.concatenate([[0], *(np.diff(ends) for _, ends, _ in parts)])
+    keys = np.concatenate([np.empty(0, np.int64), *(found for found, _, _ in parts)])
+    given_up = np.flatnonzero(
+        np.concatenate([np.empty(0, np.int64), *(work for *_, work in parts)]) > budget
+    )
+    if len(given_up):
+        each = np.split(keys, np.cumsum(sizes)[1:-1])
         ends, positions, distances = kernels.within(queries[given_up], planes, count, radius, alive)
         scanned = np.split(distances.astype(np.int64) << SHIFT | positions, ends[1:-1])
         for q, found in zip(given_up, scanned, strict=True):
-            keys[q] = found
-    offsets = np.cumsum([0, *map(len, keys)])
-    return offsets, *_parted(np.concatenate([np.empty(0, np.int64), *keys]))
+            each[q], sizes[q + 1] = found, len(found)
+        keys = np.concatenate(each)
+    return np.cumsum(sizes), *_parted(keys)
 
 
 def warm_up() -> None:

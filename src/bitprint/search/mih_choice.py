@@ -93,13 +93,19 @@ class MultiIndex:
         prospect = self._prospect_of(view)
         if prospect:
             work = prospect.work[min(radius, len(prospect.work) - 1) :][:1]
-            tables = prospect.tables_for(len(queries), view, work)
+            # A scan for everything within a radius passes over the codes twice.
+            tables = prospect.tables_for(len(queries), view, work, passes=2)
             if tables:
-                budget = prospect.budget(len(queries))
+                budget = prospect.budget(len(queries), passes=2)
                 return mih.within(
                     tables, queries, view.planes, view.count, radius, view.alive, budget
                 )
         return kernels.within(queries, view.planes, view.count, radius, view.alive)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables, if there are any."""
+        return 0 if self._prospect is None else self._prospect.nbytes
 
     def _prospect_of(self, view: View) -> _Prospect | None:
         """Return what tables promise for this view; codes that grew much are judged anew."""
@@ -143,18 +149,20 @@ class _Prospect:
         tail = view.count - self._covered
         return self._planes() is view.planes and tail * _TAIL <= self._covered
 
-    def budget(self, queries: int) -> int:
+    def budget(self, queries: int, passes: int = 1) -> int:
         """Work of a query that takes a core as long as a scan takes it for this query."""
-        return int(self._scan(queries) * torch.get_num_threads() / queries / _WORK)
+        return int(self._scan(queries, passes) * torch.get_num_threads() / queries / _WORK)
 
-    def tables_for(self, queries: int, view: View, work: NDArray[np.float64]) -> Tables | None:
+    def tables_for(
+        self, queries: int, view: View, work: NDArray[np.float64], passes: int = 1
+    ) -> Tables | None:
         """Return tables if a search with them beats a scan, and they exist or are worth building.
 
         work : (any,) what queries like these are expected to take.
         """
         if not queries or view.count < self._covered:
             return None
-        scan, budget = self._scan(queries), self.budget(queries)
+        scan, budget = self._scan(queries, passes), self.budget(queries, passes)
         tail = _FOLLOW * self._words * (view.count - self._covered)
         each = _QUERY + tail + _WORK * np.minimum(work, budget).sum() / len(work)
         probing = each * -(-queries // torch.get_num_threads())
@@ -170,9 +178,14 @@ class _Prospect:
                 self._tables = build(view.planes, self._covered, self._starts)
         return self._tables
 
-    def _scan(self, queries: int) -> float:
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables."""
+        return 0 if self._tables is None else sum(part.nbytes for part in self._tables)
+
+    def _scan(self, queries: int, passes: int) -> float:
         """Nanoseconds that a scan takes."""
-        words = self._covered * self._words / torch.get_num_threads()
+        words = passes * self._covered * self._words / torch.get_num_threads()
         return words * (_SCAN * queries + _READ)
 
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
 from bitprint.web.collection import KEY_PATTERN, Collection, readable
-from bitprint.web.limits import MOST_RESULTS, BoundedRequests, Limits
+from bitprint.web.limits import MOST_RESULTS, OVERLOADED, RETRY, BoundedRequests, Limits
 from bitprint.web.metrics import Metrics, Observed
 from bitprint.web.models import (
     Answer,
@@ -258,8 +258,7 @@ async def metrics(server: Shared) -> PlainTextResponse:
 
 
 async def _say_overloaded(_request: Request, _error: Exception) -> JSONResponse:
-    detail = "too many requests wait already; try again in a second"
-    return JSONResponse({"detail": detail}, 503, {"Retry-After": "1"})
+    return JSONResponse({"detail": OVERLOADED}, 503, RETRY)
 
 
 async def _say_invalid(_request: Request, error: Exception) -> JSONResponse:

@@ -7,6 +7,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes
-from bitprint.search import kernels
+from bitprint.search import kernels, mih
 from bitprint.search.index import Index
 
 Picture = NDArray[np.uint8]
+
+_TRIES = 3
 
 KEY_PATTERN = r"^(n-?[0-9]{1,19}|s[A-Za-z0-9_-]{0,16384})$"
 
@@ -90,6 +93,7 @@ class Collection:
     def warm_up(self) -> None:
         """Compile and load all that the first request would otherwise wait for."""
         kernels.warm_up()
+        mih.warm_up()
         self.search([Search(bytes(self._width), k=1, radius=self.index.bits, label="")])
         if self.encoder is not None:
             self.encoder.encode([np.full((self.encoder.size, self.encoder.size, 3), 128, np.uint8)])
@@ -116,6 +120,12 @@ class Collection:
 
     def search(self, searches: list[Search]) -> list[list[Found]]:
         """Answer many queries; those that ask alike share one pass over the codes."""
+        for _ in range(_TRIES - 1):
+            with suppress(ValueError):  # another process removed a result before it was described
+                return self._search(searches)
+        return self._search(searches)
+
+    def _search(self, searches: list[Search]) -> list[list[Found]]:
         alike: dict[tuple[int, str], list[int]] = defaultdict(list)
         for number, search in enumerate(searches):
             alike[search.k, search.label].append(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
@@ -10,6 +11,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_RESULTS = 1000
+OVERLOADED = "too many requests wait already; try again in a second"
+RETRY = {"Retry-After": "1"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Limits:
     seconds : float
         The time in which a request must have arrived and its answer begun.
     waiting : int
-        How many jobs of one kind (decoding, encoding, searching) may wait.
+        How many jobs of one kind (decoding, encoding, searching) may wait, and how many requests
+        with bodies of one type that have arrived may be without an answer.
     connections : int
         How many connections are served at a time.
     """
@@ -38,11 +42,16 @@ class Limits:
 
 
 class BoundedRequests:
-    """Middleware: refuses bodies that are too large and requests that take too long."""
+    """Middleware: refuses bodies that are too large, requests that take too long, and too many.
+
+    A request counts from when it has arrived, so that slow clients take no room from others, and
+    among those of its type, so that codes are searched for while pictures wait.
+    """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app = app
         self._limits = limits
+        self._unanswered: Counter[bytes] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, its body counted and its time measured."""
@@ -50,7 +59,9 @@ class BoundedRequests:
             await self._app(scope, receive, send)
             return
         most = self._limits.upload_bytes
-        announced = dict(scope["headers"]).get(b"content-length", b"")
+        headers = dict(scope["headers"])
+        announced = headers.get(b"content-length", b"")
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if announced.isdigit() and int(announced) > most:
             await _refuse(413, _too_large(most), scope, receive, send)
             return
@@ -60,9 +71,13 @@ class BoundedRequests:
             nonlocal bytes_received, arrived
             message = await receive()
             bytes_received += len(message.get("body", b""))
-            arrived = arrived or not message.get("more_body", False)
             if bytes_received > most:
                 raise HTTPException(413, _too_large(most))
+            if not arrived and not message.get("more_body", False):
+                if self._unanswered[kind] >= self._limits.waiting:
+                    raise HTTPException(503, OVERLOADED, RETRY)
+                arrived = True
+                self._unanswered[kind] += 1
             return message
 
         async def watched_send(message: Message) -> None:
@@ -86,6 +101,9 @@ class BoundedRequests:
             else:
                 detail = f"the request did not arrive within {seconds}"
                 await _refuse(408, detail, scope, receive, send)
+        finally:
+            self._unanswered[kind] -= arrived
+            self._unanswered += Counter()  # forgets types of which there is none
 
 
 def _too_large(most: int) -> str:
@@ -94,7 +112,5 @@ def _too_large(most: int) -> str:
 
 async def _refuse(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
     # What is left of the body stays unread, so the connection cannot serve another request.
-    headers = {"Connection": "close"}
-    if status == 503:
-        headers["Retry-After"] = "1"
+    headers = {"Connection": "close"} | (RETRY if status == 503 else {})
     await JSONResponse({"detail": detail}, status, headers)(scope, receive, send)

@@ -1,0 +1,79 @@
+"""What we measured, as the package carries it: means over the seeds of the tables in `results/`.
+
+After a table has changed, `python -m bitprint.experiments.measured results` brings
+`measured.csv` in step with it.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+_FILE = Path(__file__).with_name("measured.csv")
+_TABLES = ("table1_cifar10_shallow.csv", "dsdh_cifar10.csv")
+_COLUMNS = ("dataset", "protocol", "method", "backbone", "bits", "map", "seeds")
+# The one row of a method that has several: DSDH as the paper describes it.
+_SHOWN = {
+    "dsdh": ("resnet-50", "paper"),
+    "dsdh-a": ("resnet-50", "A"),
+    "dsdh-b": ("resnet-50", "B"),
+    "dsdh-c": ("resnet-50", "C"),
+}
+
+
+class Measured(NamedTuple):
+    """MAP of a method, and the features or network that it was measured with."""
+
+    map: float
+    backbone: str
+    seeds: int
+
+
+def measured_map(dataset: str, protocol: int, method: str, bits: int) -> Measured | None:
+    """Return what we measured, if we did.
+
+    Examples
+    --------
+    >>> measured_map("cifar10", 1, "itq", 48).backbone
+    'gist'
+    """
+    wanted = (dataset, str(protocol), method, str(bits))
+    with _FILE.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if tuple(row[name] for name in ("dataset", "protocol", "method", "bits")) == wanted:
+                return Measured(float(row["map"]), row["backbone"], int(row["seeds"]))
+    return None
+
+
+def gather(results: Path) -> list[dict[str, str]]:
+    """Average the tables over their seeds."""
+    figures: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for table in _TABLES:
+        with (results / table).open(newline="") as file:
+            for row in csv.DictReader(file):
+                kind = row["backbone"], row["variant"]
+                if kind != _SHOWN.get(row["method"], kind):
+                    continue
+                key = tuple(row[name] for name in _COLUMNS[:5])
+                figures[key].append(float(row["map"]))
+    return [
+        dict(zip(_COLUMNS, (*key, f"{mean(maps):.4f}", str(len(maps))), strict=True))
+        for key, maps in figures.items()
+    ]
+
+
+def main() -> None:
+    """Write `measured.csv`."""
+    rows = gather(Path(sys.argv[1]))
+    with _FILE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

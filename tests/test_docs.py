@@ -1,0 +1,54 @@
+"""The pages in `docs/` run from top to bottom."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bitprint.methods import METHODS
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bitprint.methods.METHODS", dict(METHODS))
+    names: dict = {}
+    exec("\n".join(blocks), names)
+    EXPECTED[page](names, capsys.readouterr().out)
+
+
+def check_own_photos(names, printed):
+    assert "Added(new=61, unchanged=0, skipped=[])" in printed
+    assert Path(names["ids"][0, 0]).name in ("scene-07.jpg", "smaller.png")
+    assert any(
+        {"scene-07.jpg", "smaller.png"} <= {Path(i).name for i in group.ids}
+        for group in names["groups"]
+    )
+
+
+def check_reproduce(names, printed):
+    maps = {name: report.map for name, report in names["reports"].items()}
+    assert maps["dsdh"] > maps["itq"] > 0.3
+    assert len(list(Path("plots").iterdir())) > 2
+
+
+def check_add_a_method(names, printed):
+    assert names["distances"][0] < names["distances"][-1]
+    assert "sklsh" not in METHODS
+
+
+EXPECTED = {
+    "own_photos.md": check_own_photos,
+    "reproduce.md": check_reproduce,
+    "add_a_method.md": check_add_a_method,
+}
+
+
+def test_every_picture_of_the_pages_exists():
+    for page in DOCS.glob("*.md"):
+        for name in re.findall(r"\]\((images/[^)]+)\)", page.read_text()):
+            assert (DOCS / name).exists(), f"{page.name}: {name}"

@@ -1,0 +1,135 @@
+"""Export to ONNX: codes from onnxruntime are ours, bit for bit."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import bitprint as bp
+from bitprint.data import draw_shapes
+from bitprint.export import export_onnx
+from bitprint.photos.encoder import Encoder, Features
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="the export needs bitprint[onnx]")
+pytest.importorskip("onnxscript", reason="the export needs bitprint[onnx]")
+
+SCENES = draw_shapes(40, size=40, seed=3)
+LABELS = SCENES.labels.argmax(axis=1)
+
+
+def deep_encoder(method="dsdh", **options):
+    training = {"epochs": 1, "batch_size": 20, "lr": 1e-3, "optimizer": "adamw"}
+    hasher = bp.create(method, bits=12, backbone="small", **training, **options)
+    return Encoder(hasher.fit(SCENES, LABELS))
+
+
+def run(path, images):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, {"images": images})[0], session
+
+
+def assert_same_codes(encoder, path, images):
+    outputs, _ = run(path, images)
+    ours = encoder.encode_squares(images).signs()
+    firm = np.abs(outputs) >= 1e-4
+    assert firm.mean() > 0.9
+    np.testing.assert_array_equal(np.where(outputs >= 0, 1, -1)[firm], ours[firm])
+
+
+@pytest.mark.parametrize("method", ["dsdh", "dsdh-b", "dlbhc", "ninh"])
+def test_a_deep_model_gives_our_codes_for_any_number_of_pictures(method, tmp_path):
+    encoder = deep_encoder(method)
+    checked = export_onnx(encoder, tmp_path / "model.onnx")
+    assert checked.bits == 16 * 12
+    assert checked.different <= checked.near_zero
+    for count in (1, 3, 40):
+        assert_same_codes(encoder, tmp_path / "model.onnx", SCENES.pixels[:count])
+
+
+def test_resizing_and_normalising_are_inside(tmp_path):
+    """EfficientNet-Lite0 takes 224 pixels; the pictures here have 40."""
+    features = Features("efficientnet-lite0", 40)
+    encoder = Encoder(bp.create("itq", bits=16).fit(features(SCENES.pixels)), features)
+    export_onnx(encoder, tmp_path / "model.onnx", pictures=2)
+    outputs, _ = run(tmp_path / "model.onnx", SCENES.pixels[:8])
+    expected = encoder.hasher.project(features(SCENES.pixels[:8]))
+    np.testing.assert_allclose(outputs, expected, atol=1e-3 * np.abs(expected).max())
+    assert_same_codes(encoder, tmp_path / "model.onnx", SCENES.pixels[:8])
+
+
+def test_the_file_says_what_it_takes_and_gives(tmp_path):
+    encoder = deep_encoder()
+    export_onnx(encoder, tmp_path / "model.onnx")
+    _, session = run(tmp_path / "model.onnx", SCENES.pixels[:1])
+    about = session.get_modelmeta().custom_metadata_map
+    assert about["bitprint.bits"] == "12"
+    assert about["bitprint.size"] == "40"
+    assert about["bitprint.model"] == encoder.identity
+    assert "resized to size x size" in about["bitprint.input"]
+    assert ">= 0" in about["bitprint.code"]
+    assert session.get_inputs()[0].shape[1:] == [40, 40, 3]
+
+
+def test_ten_lines_without_bitprint_give_the_code_of_a_file(tmp_path):
+    encoder = deep_encoder()
+    export_onnx(encoder, tmp_path / "model.onnx")
+    Image.fromarray(SCENES.pixels[5]).resize((90, 60)).save(tmp_path / "picture.png")
+    names = {"MODEL": str(tmp_path / "model.onnx"), "PICTURE": str(tmp_path / "picture.png")}
+    exec(EXAMPLE, names)
+    from bitprint.data import decode_image
+
+    picture = decode_image(tmp_path / "picture.png", encoder.size)
+    assert names["code"] == encoder.encode([picture]).packed[0].tobytes()
+
+
+EXAMPLE = """
+import numpy as np, onnxruntime
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession(MODEL)
+size = int(session.get_modelmeta().custom_metadata_map["bitprint.size"])
+picture = ImageOps.exif_transpose(Image.open(PICTURE)).convert("RGB")
+pixels = np.asarray(picture.resize((size, size), Image.Resampling.BICUBIC))
+outputs = session.run(None, {"images": pixels[None]})[0]
+code = np.packbits(outputs[0] >= 0).tobytes()
+"""
+
+
+def test_what_cannot_be_exported_is_refused_in_one_sentence(tmp_path):
+    pixels = Encoder(bp.create("itq", bits=12).fit(SCENES))
+    with pytest.raises(ValueError, match="takes pixels, which is no network"):
+        export_onnx(pixels, tmp_path / "model.onnx")
+    features = Features("small", 40)
+    kernel = bp.create("ksh", bits=12, anchors=10).fit(features(SCENES.pixels), LABELS)
+    with pytest.raises(ValueError, match="outputs of ksh are not linear"):
+        export_onnx(Encoder(kernel, features), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_codes_that_differ_are_not_written(tmp_path, monkeypatch):
+    encoder = deep_encoder()
+    with monkeypatch.context() as changed:
+        changed.setattr(
+            encoder,
+            "encode_squares",
+            lambda images: bp.Codes.from_signs(-encoder.hasher.encode(bp.ImageSet(images)).signs()),
+        )
+        with pytest.raises(ValueError, match=r"bits of the exported model\s+differ"):
+            export_onnx(encoder, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command(tmp_path):
+    from bitprint.cli import app
+
+    encoder = deep_encoder()
+    encoder.hasher.save(tmp_path / "run")
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--json"])
+    about = json.loads(result.stdout)
+    assert about["size"] == 40
+    assert (tmp_path / "run.onnx").stat().st_size > 1000
+    assert (
+        CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--to", "tflite"]).exit_code == 2
+    )
