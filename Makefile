@@ -13,7 +13,7 @@ demo: $(VENV)/core
 	$(BIN)/bitprint demo --out demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/all
 	$(BIN)/ruff check src tests benchmarks
@@ -23,6 +23,7 @@ lint: $(VENV)/all
 bench: $(VENV)/all
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/training.py --backbone small --images 2000
+	$(BIN)/python benchmarks/search.py --quick
 
 setup: $(VENV)/all
 

@@ -296,7 +296,7 @@ def test_budgets_take_the_better_mode_of_faiss():
 def test_budgets_against_the_machine():
     size = 10_000_000
     rows = [
-        row("bitprint scan", 1.6, size, task="top 10", queries=1),
+        row("bitprint scan", 1.6, size, task="top 100", queries=1),
         row("this machine", 1.0, size, task="read memory", queries=None),
         row("this machine", 1.0, size, task="read file", queries=None),
         row("bitprint index", 2.5, size, task="open", queries=None, bytes_per_code=24.0),

@@ -7,8 +7,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.parallel import on_every_core
@@ -24,14 +22,6 @@ MACHINE = "this machine"
 _MANY = 1024  # queries of a large search
 
 
-@njit(nogil=True, cache=True)
-def _add_up(words: NDArray[np.uint64], start: int, stop: int) -> np.uint64:
-    total = np.uint64(0)
-    for i in range(start, stop):
-        total += words[i]
-    return total
-
-
 def memory_row(packed: Packed, bits: int, repeats: int = 9) -> Row:
     """Time this machine reading the words of all codes from memory, on every core.
 
@@ -43,10 +33,7 @@ def memory_row(packed: Packed, bits: int, repeats: int = 9) -> Row:
     words = as_words(packed).ravel()
 
     def read() -> int:
-        parts = on_every_core(
-            lambda part: _add_up(words, part.start, part.stop), len(words), len(words)
-        )
-        return sum(map(int, parts))
+        return sum(on_every_core(lambda part: int(words[part].sum()), len(words), len(words)))
 
     if read() % 2**64 != int(words.sum()):
         raise ValueError("not all words were read")

@@ -222,7 +222,7 @@ def budgets(rows: Iterable[Row]) -> list[Budget]:
     for name, ours, machine, most in (
         (
             "scan for one query / reading memory",
-            times.get((LARGE, "top 10", 1, "bitprint scan")),
+            times.get((LARGE, "top 100", 1, "bitprint scan")),
             times.get((LARGE, "read memory", None, MACHINE)),
             READING,
         ),
