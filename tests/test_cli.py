@@ -103,6 +103,21 @@ def test_train_on_gist(tmp_path):
     assert len(bp.Codes.load(tmp_path / "codes")) == 1797
 
 
+def test_own_folder_is_trained_by_the_recipe_but_for_what_is_set(photos, tmp_path):
+    out = tmp_path / "run"
+    command = ["train", str(photos), "--features", "gist", "--bits", "8", "--out", str(out)]
+    result = CliRunner().invoke(cli.app, [*command, "--set", "epochs=3", "--set", "eta=2.5"])
+    assert result.exit_code == 0
+    assert "mode=balanced" in result.stderr
+    about = json.loads((out / "model.json").read_text())
+    assert about["options"]["mode"] == "balanced"
+    assert about["options"]["eta"] == 2.5
+    assert about["options"]["training"]["epochs"] == 3
+    assert about["options"]["training"]["optimizer"] == "adamw"
+    assert about["about"]["features"] == "gist"
+    assert about["fitted"]["trunk"]["name"] == "mlp"
+
+
 def test_own_folder_trains_on_all_images(photos, tmp_path):
     out = tmp_path / "run"
     run("train", photos, "--bits", 8, "--backbone", "small", "--out", out, *FAST)

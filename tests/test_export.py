@@ -59,6 +59,14 @@ def test_resizing_and_normalising_are_inside(tmp_path):
     assert_same_codes(encoder, tmp_path / "model.onnx", SCENES.pixels[:8])
 
 
+def test_a_deep_model_on_features(tmp_path):
+    features = Features("small", 40)
+    hasher = bp.create("dsdh", bits=12, epochs=2).fit(features(SCENES.pixels), LABELS)
+    encoder = Encoder(hasher, features)
+    export_onnx(encoder, tmp_path / "model.onnx")
+    assert_same_codes(encoder, tmp_path / "model.onnx", SCENES.pixels[:8])
+
+
 def test_the_file_says_what_it_takes_and_gives(tmp_path):
     encoder = deep_encoder()
     export_onnx(encoder, tmp_path / "model.onnx")

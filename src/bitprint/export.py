@@ -103,17 +103,19 @@ class _Outputs(nn.Module):
 def _parts(encoder: Encoder) -> tuple[Trunk, nn.Module]:
     """The network below the outputs, and what comes on top of it; on the CPU."""
     hasher = encoder.hasher
-    if isinstance(hasher, DeepHasher):
+    if encoder.features is None:
+        assert isinstance(hasher, DeepHasher)
         net = hasher.net_.cpu()
         return net.trunk, net.head
-    assert isinstance(hasher, FeatureHasher)
-    assert encoder.features is not None
     trunk = encoder.features.trunk
     if trunk is None:
         raise ValueError(
             f"this {hasher.name} model takes {encoder.features.name}, which is no network; only "
             "models on the features of a network can be exported"
         )
+    if isinstance(hasher, DeepHasher):
+        return trunk.cpu(), nn.Sequential(hasher.net_.trunk.cpu(), hasher.net_.head.cpu())
+    assert isinstance(hasher, FeatureHasher)
     return trunk.cpu(), _as_linear(hasher, trunk.out_features)
 
 

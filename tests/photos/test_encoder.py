@@ -95,3 +95,14 @@ def test_models_that_cannot_serve_are_refused():
     vectors = create("dsdh", bits=8, epochs=1, device="cpu").fit(gist(SCENES), labels)
     with pytest.raises(ValueError, match="takes feature vectors, not pictures"):
         Encoder(vectors)
+
+
+def test_a_deep_model_on_features_serves_with_them(tmp_path):
+    labels = np.arange(30) % 2
+    features = Features("gist", 32)
+    hasher = create("dsdh", bits=8, epochs=2, device="cpu").fit(features(SCENES.pixels), labels)
+    hasher.save(tmp_path, features="gist", size=32)
+    encoder = Encoder.load(tmp_path)
+    assert encoder.describe() == "DSDH, 8 bits, on gist features"
+    assert encoder.encode_squares(SCENES.pixels) == hasher.encode(features(SCENES.pixels))
+    assert Encoder.from_files(encoder.files).identity == encoder.identity

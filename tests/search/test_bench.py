@@ -264,7 +264,7 @@ def test_an_index_is_made_in_batches(tmp_path):
 def test_memory_is_read_whole(monkeypatch):
     packed = random_codes(1000, 100)
     assert bench_file.memory_row(packed, 100)["seconds"] > 0
-    monkeypatch.setattr(bench_file, "_add_up", lambda words, start, stop: 1)
+    monkeypatch.setattr(bench_file, "on_every_core", lambda work, count, most: [1])
     with pytest.raises(ValueError, match="not all words were read"):
         bench_file.memory_row(packed, 100)
 

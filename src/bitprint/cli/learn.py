@@ -106,7 +106,7 @@ def train(
     backbone: Annotated[str | None, typer.Option(help="network of a deep method")] = None,
     features: Annotated[
         str | None,
-        typer.Option(help="for a method without a network: gist, pixels, or a network's name"),
+        typer.Option(help="learn from gist, pixels, or the features of the network of this name"),
     ] = None,
     protocol: Annotated[
         int | None,
@@ -126,17 +126,20 @@ def train(
     from bitprint.data import split_for
     from bitprint.methods import DeepHasher, create
     from bitprint.methods import method as method_class
+    from bitprint.methods.recipes import RECIPES, RECIPES_ON_FEATURES
 
     chosen: dict[str, Any] = {"seed": seed, **parse_options(options or [])}
     deep = issubclass(method_class(method), DeepHasher)
     if deep:
         chosen |= {"device": device} | ({"backbone": backbone} if backbone else {})
-    if deep and features:
-        raise ValueError(
-            f"{method} learns from images; --features is for methods without a network"
-        )
     if backbone and not deep:
         raise ValueError(f"{method} has no backbone: it learns from features")
+    if name not in NAMED:
+        recipe = (RECIPES_ON_FEATURES if features else RECIPES).get(method, {})
+        if recipe:
+            spelt = " ".join(f"{option}={value}" for option, value in recipe.items())
+            errors.print(f"settings, but for what --set says: {spelt}", highlight=False)
+        chosen = recipe | chosen
     hasher = create(method, bits, **chosen)
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
@@ -152,10 +155,11 @@ def train(
         rows = split.training
         about |= {"protocol": protocol or 1, "seed": seed, "split": split.fingerprint}
     errors.print(f"training {method}, {bits} bits, on {len(rows)} images")
+    training, its_labels = items_of(images, features)(rows), images.subset(rows).labels
     if isinstance(hasher, DeepHasher):
-        hasher.fit(images.subset(rows), run=out, progress=True, about=about)
+        hasher.fit(training, its_labels, run=out, progress=True, about=about)
     else:
-        hasher.fit(items_of(images, features)(rows), images.subset(rows).labels)
+        hasher.fit(training, its_labels)
         hasher.save(out, **about)
     errors.print(f"model saved in {out}")
 

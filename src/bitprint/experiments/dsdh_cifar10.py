@@ -12,6 +12,7 @@ from typing import Any
 
 from bitprint.experiments.cells import Cell, run_cells
 from bitprint.experiments.published import BITS
+from bitprint.methods.recipes import RECIPES
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "balanced": ("dsdh", {"mode": "balanced"}),
@@ -25,14 +26,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 BACKBONES = ("efficientnet-lite0", "resnet-50")
 
-_ADAMW: dict[str, Any] = {
-    "optimizer": "adamw",
-    "trunk_lr": 3e-4,
-    "schedule": "cosine",
-    "weight_decay": 0.01,
-    "augment": "flip+shift",
-}
-
 
 def recipe(variant: str, backbone: str) -> dict[str, Any]:
     """Return how a variant is trained.
@@ -40,10 +33,10 @@ def recipe(variant: str, backbone: str) -> dict[str, Any]:
     At the weights of "balanced" the hash layer may learn ten times faster than at the paper's:
     there, pairs rule, and at a high rate several classes fall on one code before they part.
     """
+    shared = {name: value for name, value in RECIPES["dsdh"].items() if name != "mode"}
     if variant == "balanced":
-        epochs = 40 if backbone == "efficientnet-lite0" else 30
-        return {"epochs": epochs, "lr": 1e-3} | _ADAMW
-    return {"epochs": 20, "lr": 1e-4} | _ADAMW
+        return shared | {"epochs": 40 if backbone == "efficientnet-lite0" else 30}
+    return shared | {"epochs": 20, "lr": 1e-4}
 
 
 def cells(

@@ -83,7 +83,8 @@ class Encoder:
     hasher : Hasher
         Fitted; one that treats queries differently from other pictures is refused.
     features : Features, optional
-        What a `FeatureHasher` was fitted on; by default pixels. A `DeepHasher` has none.
+        What a `FeatureHasher` was fitted on; by default pixels. A `DeepHasher` that was trained on
+        pictures has none.
     pictures : int, optional
         How many pictures it was fitted on, if that is known.
 
@@ -113,10 +114,14 @@ class Encoder:
                 f"{hasher.name} has other codes for queries than for pictures, so that one "
                 "picture could not be told by its code; choose another method"
             )
-        if isinstance(hasher, DeepHasher):
-            if len(hasher.input_shape_) != 3:
-                raise ValueError(f"this {hasher.name} model takes feature vectors, not pictures")
+        if isinstance(hasher, DeepHasher) and len(hasher.input_shape_) == 3:
+            features = None
             self.size = int(hasher.input_shape_[0])
+        elif isinstance(hasher, DeepHasher) and features is None:
+            raise ValueError(
+                f"this {hasher.name} model takes feature vectors, not pictures; its model.json "
+                "must name the features under about"
+            )
         else:
             features = features or Features("pixels", _side(hasher))
             self.size = features.size
@@ -138,8 +143,10 @@ class Encoder:
         hasher = load(folder)
         name = about.get("features")
         features = None
-        if name is not None and isinstance(hasher, FeatureHasher):
-            size = _side(hasher) if name == "pixels" else about.get("size", _FOLDER_SIZE)
+        if name is not None:
+            size = about.get("size", _FOLDER_SIZE)
+            if name == "pixels" and isinstance(hasher, FeatureHasher):
+                size = _side(hasher)
             features = Features(name, size)
         return cls(hasher, features, about.get("pictures"))
 
@@ -153,10 +160,10 @@ class Encoder:
 
     def describe(self) -> str:
         """Say in one line what makes the codes."""
-        if isinstance(self.hasher, DeepHasher):
+        if self.features is None:
+            assert isinstance(self.hasher, DeepHasher)
             made_of = f"trained end to end on {self.hasher.net_.trunk.name}"
         else:
-            assert self.features is not None
             made_of = f"on {self.features.name} features"
         return f"{type(self.hasher).__name__}, {self.bits} bits, {made_of}"
 
