@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
 from bitprint.methods.discrete import ridge, sgn
 from bitprint.methods.dpsh import DPSH, pairwise_parts
+from bitprint.training.losses import classification_loss
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 
@@ -87,13 +87,7 @@ class DSDHB(DPSH):
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
         """The two terms of DSDH-A on the hash outputs, cross-entropy on the others."""
-        logits = outputs[:, self.bits :]
-        if state.labels.ndim == 1:
-            entropy = functional.cross_entropy(logits, state.labels[rows], reduction="sum")
-        else:
-            entropy = functional.binary_cross_entropy_with_logits(
-                logits, state.classes[rows], reduction="sum"
-            )
+        entropy = classification_loss(outputs[:, self.bits :], rows, state)
         parts = super().loss(outputs, rows, state)
         return parts | {"classification": self.mu / state.batch_size * entropy}
 
