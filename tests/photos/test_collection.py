@@ -365,7 +365,9 @@ def test_killed_and_continued_equals_uninterrupted(encoder, tmp_path, monkeypatc
     for pause in (0.0, 0.003, 0.006):
         child, pipe = in_child(work)
         with pipe:
-            pipe.read(2)
+            # With the second part encoded, the first is in the index.
+            pipe.read(1)
+            pipe.read(1)
             time.sleep(pause)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
