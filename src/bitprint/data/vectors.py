@@ -15,6 +15,8 @@ def as_features(data: Data) -> NDArray[np.float32]:
     if isinstance(data, ImageSet):
         pixels = data.read(slice(None)).reshape(len(data), -1)
         return pixels.astype(np.float32) / np.float32(255)
+    if hasattr(data, "toarray"):
+        raise ValueError("sparse features are not supported; give features.toarray()")
     features = np.asarray(data)
     if features.ndim != 2 or features.shape[1] == 0 or features.dtype.kind not in "biuf":
         raise ValueError(
