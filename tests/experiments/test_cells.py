@@ -114,7 +114,7 @@ def test_a_table_resumes_where_it_stopped(tmp_path):
     assert list(run_cells(wanted, table, history=history, deadline=0)) == []
     assert not table.exists()
 
-    # An earlier session did the second and third; its figures must stay as they are.
+    # An earlier run did the second and third; its figures must stay as they are.
     for done in wanted[1:3]:
         _append(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
     rows = list(run_cells(wanted, table, history=history))
