@@ -180,7 +180,7 @@ def test_radius_number_and_label(open_page, address, collection, scenes):
     assert "Largest distance" in page.inner_text("#error")
 
 
-def test_dropping_and_pasting(open_page, address, scenes):
+def test_dropping_and_pasting(open_page, address, collection, scenes):
     page = open_page(address)
     give = """([bytes, name, kind]) => {
         const transfer = new DataTransfer();
@@ -192,8 +192,10 @@ def test_dropping_and_pasting(open_page, address, scenes):
     }"""
     page.evaluate(give, [list(as_file(scenes[8])), "dropped.png", "drop"])
     wait_for_query(page, "dropped.png")
+    assert shown(page) == nearest(collection, collection.encoder.encode([scenes[8]]), 24)[0]
     page.evaluate(give, [list(as_file(scenes[9])), "pasted.png", "paste"])
     wait_for_query(page, "pasted.png")
+    assert shown(page) == nearest(collection, collection.encoder.encode([scenes[9]]), 24)[0]
 
 
 def test_the_keyboard_alone_will_do(open_page, address):
