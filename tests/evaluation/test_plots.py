@@ -40,7 +40,7 @@ def test_no_precision_at_figure_without_cutoffs(tmp_path):
 def test_styles_stay_distinct():
     styles = [
         (style["color"], style["marker"])
-        for style, _ in zip(plots._styles(), range(70), strict=False)
+        for style, _ in zip(plots.styles(), range(70), strict=False)
     ]
     assert len(set(styles)) == 70
 

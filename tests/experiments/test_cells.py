@@ -7,7 +7,6 @@ from bitprint.data import ImageSet, load_digits, split_for
 from bitprint.data.protocols import make_split
 from bitprint.evaluation import evaluate
 from bitprint.experiments.cells import KEY, Cell, _append, hold_out, run_cell, run_cells
-from bitprint.experiments.dsdh_cifar10 import BACKBONES, VARIANTS, cells, recipe
 from bitprint.methods import create
 
 SMALL = {"backbone": "small", "epochs": 1, "lr": 1e-2}
@@ -72,7 +71,7 @@ def test_hold_out_goes_by_the_seed(digits):
 
 @pytest.mark.parametrize("validation", [False, True])
 def test_a_cell_measures_what_it_says(digits, validation):
-    row, history = run_cell(cell(bits=16, seed=2, validation=validation), digits)
+    row, history, _ = run_cell(cell(bits=16, seed=2, validation=validation), digits)
     split = split_for(digits, 1, 2)
     queries, training, database = split.queries, split.training, split.database
     if validation:
@@ -97,7 +96,7 @@ def test_a_cell_measures_what_it_says(digits, validation):
 def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
     few = digits.subset(np.arange(200))
     options = SMALL | {"epochs": 2, "mode": "balanced"}
-    row, history = run_cell(cell("dsdh", variant="mine", options=options), few)
+    row, history, _ = run_cell(cell("dsdh", variant="mine", options=options), few)
     assert [epoch["epoch"] for epoch in history] == [1, 2]
     assert {epoch["variant"] for epoch in history} == {"mine"}
     assert row["changed_bits"] == round(history[-1]["changed_bits"], 5)
@@ -145,8 +144,9 @@ def test_what_makes_a_cell_another_one():
         cell(bits=16),
         cell(seed=1),
         cell(validation=True),
+        cell(unseen=True),
     ]
-    assert len({start.key, *(other.key for other in others)}) == 8
+    assert len({start.key, *(other.key for other in others)}) == 9
     assert all(isinstance(part, str) for part in start.key)
     assert len(start.key) == len(KEY)
 
@@ -161,25 +161,3 @@ def test_a_new_column_keeps_the_earlier_rows(tmp_path):
         {"name": "c", "map": "", "device": "cpu"},
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
-
-
-# ---- the table of DSDH on CIFAR-10
-
-
-def test_the_cifar10_table_has_every_cell_once_and_seeds_outermost():
-    backbones = {name: name for name in BACKBONES}
-    table = cells(list(VARIANTS), backbones, [12, 48], [0, 1])
-    assert len({entry.key for entry in table}) == len(table) == 6 * 2 * 2 * 2
-    assert [entry.seed for entry in table] == [0] * 24 + [1] * 24
-    for entry in table:
-        assert entry.options.get("mode", "paper") in ("paper", "authors", "balanced")
-        assert create(entry.method, entry.bits, **entry.options).bits == entry.bits
-
-
-def test_changes_reach_every_cell_and_its_name():
-    table = cells(["paper"], {"resnet-50": "hub:x"}, [12], [0], changes={"eta": 5.0}, suffix=" e5")
-    assert table[0].variant == "paper e5"
-    assert table[0].options["eta"] == 5.0
-    assert table[0].options["backbone"] == "hub:x"
-    rest = recipe("paper", "resnet-50").items()
-    assert rest <= table[0].options.items()

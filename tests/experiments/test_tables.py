@@ -1,4 +1,5 @@
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -10,9 +11,16 @@ from bitprint.data import load_folder
 from bitprint.evaluation import evaluate
 from bitprint.experiments.cells import run_cell
 from bitprint.experiments.published import BITS
-from bitprint.experiments.tables import SHALLOW, compare, shallow_cells
+from bitprint.experiments.tables import (
+    SHALLOW,
+    Entry,
+    compare,
+    experiment_cells,
+    shallow_cells,
+    summarise,
+)
 from bitprint.features import extract
-from bitprint.methods import create, list_methods
+from bitprint.methods import DeepHasher, create, list_methods, method
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +65,11 @@ def test_a_folder_with_a_split_has_a_table(scenes, tmp_path, monkeypatch):
         *("--methods", "lsh,itq", "--bits", "8", "--splits", 2),
     )
     assert result.exit_code == 0, result.output
-    assert "MAP@5000 on scenes, its own split, small features" in " ".join(result.stdout.split())
-    assert "paper" not in result.stdout
-    rows = read(tmp_path / "results" / "table3_scenes_shallow.csv")
+    words = " ".join(result.stdout.split())
+    assert "Table 3: MAP@5000 on scenes, its own split" in words
+    assert "scenes stands in for NUS-WIDE" in words
+    assert " paper " not in words.partition("scenes stands in")[0]
+    rows = read(tmp_path / "results" / "table3_scenes.csv")
     assert [(row["dataset"], row["method"], row["seed"]) for row in rows] == [
         ("scenes", name, seed) for seed in "01" for name in ("lsh", "itq")
     ]
@@ -115,11 +125,170 @@ def test_a_folder_goes_by_its_name_in_a_table(tmp_path, monkeypatch):
     assert (cell.dataset, cell.labels) == (str(tmp_path), "a.csv")
 
 
-def test_a_table_gives_mean_and_spread_and_the_paper_where_it_has_a_figure():
-    figures = [("lsh", 12, 0.1, ""), ("lsh", 12, 0.3, ""), ("itq", 12, 0.5, 0.25)]
+# ---- the paper's tables and figure, retyped from its captions and first columns
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "rows"),
+    [
+        ("table1", 1, "dsdh dqn dpsh dhn dtsh ninh cnnh fasth sdh ksh lfh splh itq sh"),
+        ("table2", 2, "dsdh dtsh dpsh vdsh drsch dsch dsrh"),
+        ("table3", 1, "fasth sdh ksh lfh splh itq sh"),
+        ("figure1", 1, "dsdh-a dsdh-b dsdh-c dsdh"),
+    ],
+)
+def test_an_experiment_has_every_row_and_length_of_the_paper(name, protocol, rows):
+    cells = experiment_cells(name, splits=2)
+    unnamed = {"lsh", "sblsh", "klsh", "nmlsh", "bre", "oph"}  # Cited, without figures.
+    found = {cell.variant for cell in cells}
+    assert found - unnamed == set(rows.split())
+    assert found == set(rows.split()) or name in ("table1", "table3")
+    assert {cell.protocol for cell in cells} == {protocol}
+    assert {cell.bits for cell in cells} == set(
+        {1: (12, 24, 32, 48), 2: (16, 24, 32, 48)}[protocol]
+    )
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * 4 * len(found)
+
+
+def test_cells_come_split_by_split_and_the_cheap_ones_first():
+    cells = experiment_cells("table1", bits=[12], splits=2)
+    assert [cell.seed for cell in cells] == [0] * 20 + [1] * 20
+    for part in (cells[:20], cells[20:]):
+        deep = [issubclass(method(cell.method), DeepHasher) for cell in part]
+        assert deep == [False] * 13 + [True] * 7
+        assert [cell.variant for cell in part[:13]] == list(SHALLOW)
+
+
+def test_what_methods_learn_from():
+    def backbones(name, **changes):
+        cells = experiment_cells(name, methods="itq,dpsh", bits=[16], splits=1, **changes)
+        return {cell.variant: cell.backbone for cell in cells}
+
+    assert backbones("table1", backbone="cnnf") == {"itq": "gist", "dpsh": "cnnf"}
+    assert backbones("table3", backbone="cnnf") == {"itq": "cnnf", "dpsh": "cnnf"}
+    assert backbones("table3", features="alexnet") == {
+        "itq": "alexnet",
+        "dpsh": "efficientnet-lite0",
+    }
+
+
+def test_rows_by_kind_and_by_name():
+    def rows(name, methods):
+        return [
+            cell.variant for cell in experiment_cells(name, methods=methods, bits=[12], splits=1)
+        ]
+
+    assert rows("table1", "shallow") == list(SHALLOW)
+    assert len(rows("table1", "deep")) == 7
+    assert rows("table2", "dsdh balanced, sh") == ["sh", "dsdh balanced"]
+    with pytest.raises(ValueError, match="table2 has no shallow rows"):
+        rows("table2", "shallow")
+    with pytest.raises(ValueError, match="unknown method 'nonsense'"):
+        rows("table1", "lsh,nonsense")
+
+
+def test_every_option_reaches_every_cell():
+    cells = experiment_cells(
+        "table1", "mine", "lsh,dpsh", bits=[8], splits=1, validation=True, labels="a.csv"
+    )
+    assert {(cell.dataset, cell.validation, cell.labels) for cell in cells} == {
+        ("mine", True, "a.csv")
+    }
+
+
+# ---- ours beside theirs
+
+
+def row(name, bits, found, paper="", backbone="gist"):
+    return {
+        "variant": name,
+        "backbone": backbone,
+        "bits": str(bits),
+        "map": str(found),
+        "paper_map": str(paper),
+    }
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict", "difference"),
+    [
+        (0.5, "reached", 0.0),
+        (0.4996, "reached", 0.0),  # Prints as the paper's .500 does.
+        (0.4994, "near", -0.001),
+        (0.48, "near", -0.02),
+        (0.479, "below", -0.021),
+        (0.9, "reached", 0.4),
+    ],
+)
+def test_ours_is_judged_by_what_is_printed(ours, verdict, difference):
+    entry = Entry("itq", "gist", 12, (ours,), 0.5)
+    assert (entry.verdict, entry.difference) == (verdict, difference)
+    unknown = entry._replace(paper=None)
+    assert (unknown.verdict, unknown.difference) == ("", None)
+
+
+def test_rows_are_gathered_by_method_network_and_length():
     rows = [
-        {"variant": name, "bits": bits, "map": found, "paper_map": paper}
-        for name, bits, found, paper in figures
+        row("a", 12, 0.1),
+        row("a", 12, 0.4),
+        row("a", 12, 0.3, 0.2, "small"),
+        row("a", 24, 0.5),
+    ]
+    assert summarise(rows) == {
+        ("a", "gist"): {
+            12: ("a", "gist", 12, (0.1, 0.4), None),
+            24: ("a", "gist", 24, (0.5,), None),
+        },
+        ("a", "small"): {12: ("a", "small", 12, (0.3,), 0.2)},
+    }
+
+
+def test_a_table_gives_mean_and_spread_and_the_paper_where_it_has_a_figure():
+    rows = [
+        row("lsh", 12, 0.1),
+        row("lsh", 12, 0.3),
+        row("itq", 12, 0.5, 0.25),
+        row("sh", 12, 0.1, 0.2),
     ]
     columns = [list(column.cells) for column in compare(rows, "title").columns]
-    assert columns == [["lsh", "itq", "  paper"], ["0.200 ±0.141", "0.500", "0.250"]]
+    assert columns[:2] == [
+        ["lsh", "itq", "  paper", "sh", "  paper"],
+        ["gist", "gist", "", "gist", ""],
+    ]
+    assert [str(cell) for cell in columns[2]] == [
+        "0.200 ±0.141",
+        "0.500",
+        "0.250",
+        "0.100",
+        "0.200",
+    ]
+    assert [getattr(cell, "style", None) for cell in columns[2]] == ["", "green", None, "red", None]
+
+
+# ---- the command
+
+
+def test_no_time_left_still_reports(tmp_path):
+    out = tmp_path / "t.csv"
+    result = reproduce("figure1", "--dataset", "digits", "--deadline", 0, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    about = json.loads(result.stdout)
+    assert about["missing"] == 4 * 4 * 3
+    assert about["entries"] == []
+    assert "48 cells are missing" in out.with_suffix(".html").read_text()
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["table4"], "choose table1, table2, table3, figure1"),
+        (["table1", "--bits", "12,x"], "--bits takes numbers with commas"),
+        (["table1", "--quick", "--dataset", "shapes"], "leave out --dataset"),
+        (["table1", "--dataset", "nuswide"], "ImageList/Imagelist.txt is missing"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_a_sentence(arguments, part):
+    result = reproduce(*arguments)
+    assert isinstance(result.exception, ValueError)
+    assert part in str(result.exception)

@@ -98,3 +98,62 @@ def test_none_draws_nothing():
     before = generator.get_state()
     assert augment(images, "none", generator) is images
     assert generator.get_state().equal(before)
+
+
+# ---- colour and erase
+
+
+@pytest.mark.parametrize("kind", ["colour", "erase", "flip+shift+colour+erase"])
+def test_the_same_generator_gives_the_same_changes(kind):
+    images = random_images(8, 16, 16)
+    before = images.clone()
+    first, second = (augment(images, kind, seeded(3)) for _ in range(2))
+    assert first.equal(second)
+    assert first.dtype == torch.uint8
+    assert not first.equal(augment(images, kind, seeded(4)))
+    assert images.equal(before)
+
+
+def test_colour_blends_with_black_mean_and_grey_in_this_order():
+    images = random_images(5, 4, 6)
+    results = augment(images, "colour", seeded())
+    factors = 0.6 + 0.8 * torch.rand(3, 5, generator=seeded())
+    for image, result, (light, contrast, saturation) in zip(
+        images.double(), results, factors.t().double(), strict=True
+    ):
+        mean = light * sum(image.flatten().tolist()) / image.numel()
+        for row, column in itertools.product(range(4), range(6)):
+            pixel = [mean + contrast * (light * value - mean) for value in image[row, column]]
+            grey = sum(pixel) / 3
+            for channel in range(3):
+                wanted = min(max(grey + saturation * (pixel[channel] - grey), 0), 255)
+                assert abs(float(result[row, column, channel]) - float(wanted)) <= 0.501
+
+
+def test_a_grey_image_stays_grey():
+    grey = random_images(6, 8, 8)[..., :1].expand(-1, -1, -1, 3).contiguous()
+    results = augment(grey, "colour", seeded())
+    assert results[..., 0].equal(results[..., 1])
+    assert results[..., 0].equal(results[..., 2])
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (9, 30), (1, 1)])
+def test_erase_paints_one_box_of_half_the_size_and_leaves_the_rest(height, width):
+    images = torch.full((400, height, width, 3), 7, dtype=torch.uint8)
+    results = augment(images, "erase", seeded())
+    painted = (results != 7).all(dim=3)
+    assert ((results == 7) | (results == 128)).all()
+    assert (results == 7).all(dim=3).equal(~painted)
+    rows, columns = painted.any(dim=2), painted.any(dim=1)
+    assert painted.equal(rows[:, :, None] & columns[:, None, :])  # a box
+    for along, size in ((rows, height), (columns, width)):
+        assert along.sum(dim=1).max() == size // 2
+        assert (along.int().diff(dim=1).abs().sum(dim=1) <= 2).all()  # without a gap
+        if size > 1:
+            assert along.any(dim=0).all()  # anywhere
+
+
+@pytest.mark.parametrize("kind", ["blur", "flip+", "flip+flip", "", "flip shift"])
+def test_what_is_no_change_is_refused(kind):
+    with pytest.raises(ValueError, match="augment must be none, or some of flip, shift"):
+        augment(random_images(1, 4, 4), kind, seeded())

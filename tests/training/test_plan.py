@@ -26,7 +26,6 @@ def test_rates_are_finite_and_not_negative(name, value):
     [
         ("optimizer", "sgd, adamw"),
         ("schedule", "log, cosine, constant"),
-        ("augment", "none, flip, shift, flip\\+shift"),
         ("precision", "auto, float32, bfloat16"),
     ],
 )
@@ -89,3 +88,9 @@ def test_cosine_moves_with_every_step():
     training = Training(schedule="cosine", epochs=4)
     run = rates(training, steps=10)
     assert len(set(run)) == len(run)
+
+
+def test_augmentation_is_checked():
+    assert Training(augment="flip+erase").augment == "flip+erase"
+    with pytest.raises(ValueError, match=r"augment must be none, or some of flip.* got 'other'"):
+        Training(augment="other")

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
+from bitprint.cli._printing import note, say
 from bitprint.cli._shared import (
+    JsonOption,
     LabelsOption,
     errors,
     items_of,
@@ -15,6 +27,9 @@ from bitprint.cli._shared import (
     output,
     progress_bar,
 )
+
+if TYPE_CHECKING:
+    from bitprint.experiments.cells import Cell
 
 
 def demo(
@@ -27,70 +42,225 @@ def demo(
 
 
 def reproduce(
-    table: Annotated[str, typer.Argument(help="table1 (GIST features) or table3 (a network's)")],
+    table: Annotated[str, typer.Argument(help="table1, table2, table3 or figure1")],
     dataset: Annotated[
-        str, typer.Option(help="cifar10, nuswide, or any other set: a name or a folder")
-    ] = "cifar10",
+        str | None,
+        typer.Option(help="cifar10 (default), nuswide, or any other: a name or a folder"),
+    ] = None,
     labels: LabelsOption = None,
-    methods: Annotated[str, typer.Option(help="shallow, or names with commas")] = "shallow",
+    methods: Annotated[
+        str, typer.Option(help="all, shallow or deep rows, or names with commas")
+    ] = "all",
     bits: Annotated[str | None, typer.Option(help="lengths with commas; the table's")] = None,
     splits: Annotated[
-        int, typer.Option(help="how many random splits; seeds only, if the set has its own split")
-    ] = 3,
+        int | None,
+        typer.Option(
+            "--splits",
+            "--seeds",
+            help="how many random splits, 3 by default; seeds only, if the set has its own split",
+        ),
+    ] = None,
     features: Annotated[
-        str | None, typer.Option(help="for table3: the network whose features are used")
+        str | None,
+        typer.Option(help="what methods without a network learn from: gist, or a network's name"),
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="network of deep methods, efficientnet-lite0 by default")
     ] = None,
     validation: Annotated[
         bool, typer.Option("--validation", help="measure on held-out training images")
     ] = False,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="search among classes that are kept from training")
+    ] = False,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="change an option of all deep methods"),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="the whole path in seconds: digits, a small network")
+    ] = False,
     workers: Annotated[int, typer.Option(help="processes at a time")] = 1,
-    out: Annotated[Path | None, typer.Option(help="CSV file; an unfinished one goes on")] = None,
+    deadline: Annotated[
+        float, typer.Option(metavar="SECONDS", help="start no further cell after so long")
+    ] = float("inf"),
+    out: Annotated[
+        Path | None, typer.Option(help="CSV file; an unfinished one goes on, plots lie beside it")
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run a table of the paper and print ours beside theirs; can be interrupted and goes on."""
-    from bitprint.experiments.cells import read_table, run_cells
-    from bitprint.experiments.tables import SHALLOW, compare, shallow_cells
+    """Run a table or the figure of the paper and print ours beside theirs.
 
-    if table not in ("table1", "table3"):
-        raise ValueError(f"there is no {table!r}: choose table1 or table3")
-    source = (features or "efficientnet-lite0") if table == "table3" else "gist"
-    measured_on = "_validation" if validation else ""
-    title = _prepare(dataset, labels, source)
-    out = (
-        out or Path("results") / f"{table}_{Path(dataset).resolve().name}_shallow{measured_on}.csv"
-    )
-    cells = shallow_cells(
-        dataset,
-        SHALLOW if methods == "shallow" else methods.split(","),
-        features=source,
-        bits=[int(length) for length in bits.split(",")] if bits else None,
-        splits=splits,
-        validation=validation,
-        labels=None if labels is None else str(labels),
-    )
-    with progress_bar(f"{len(cells)} cells") as progress:
-        for done, row in enumerate(run_cells(cells, out, workers=workers), start=1):
-            progress(done, len(cells))
-            figures = f"MAP {row['map']:.4f}, {row['train_seconds']} s"
-            errors.print(f"{row['variant']}, {row['bits']} bits, split {row['seed']}: {figures}")
-    wanted = {cell.key for cell in cells}
-    rows = [row for row in read_table(out) if _key(row) in wanted]
-    output.print(compare(rows, title))
+    Writes a CSV file, plots and a report in HTML. Can be interrupted and goes on.
+    """
+    chosen = {
+        "dataset": dataset,
+        "labels": None if labels is None else str(labels),
+        "methods": methods,
+        "bits": bits,
+        "splits": splits,
+        "features": features,
+        "backbone": backbone,
+        "validation": validation,
+        "unseen": unseen,
+        "set": change,
+        "quick": quick,
+    }
+    cells = _cells(table, chosen)
+    title = _prepare(table, cells)
+    if out is None:
+        name = Path(cells[0].dataset).resolve().name
+        chosen_kind = {"_validation": validation, "_unseen": unseen, "_quick": quick}
+        kind = next((kind for kind, holds in chosen_kind.items() if holds), "")
+        out = Path("results") / f"{table}_{name}{kind}.csv"
+    _run(cells, out, workers, deadline)
+    _report(cells, out, title, _command(table, chosen), as_json)
 
 
-def _prepare(dataset: str, labels: Path | None, features: str) -> str:
-    """Check the images and compute their features, which the workers then find; say what is run."""
+def _cells(table: str, chosen: dict[str, Any]) -> list[Cell]:
+    from bitprint.experiments.quick import quick_cells
+    from bitprint.experiments.tables import EXPERIMENTS, experiment_cells
+
+    if table not in EXPERIMENTS:
+        raise ValueError(f"there is no {table!r}: choose {', '.join(EXPERIMENTS)}")
+    given = {name: value for name, value in chosen.items() if value}
+    if "bits" in given:
+        given["bits"] = _lengths(given["bits"])
+    if "set" in given:
+        given["changes"] = _changes(given.pop("set"))
+    if not given.pop("quick", False):
+        return experiment_cells(table, **given)
+    refused = given.keys() - {"methods", "bits", "splits"}
+    if refused:
+        raise ValueError(f"--quick brings its own images and network; leave out --{min(refused)}")
+    return quick_cells(table, **given)
+
+
+def _lengths(text: str) -> list[int]:
+    try:
+        return [int(length) for length in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--bits takes numbers with commas, such as 12,48; got {text!r}") from None
+
+
+def _changes(pairs: Sequence[str]) -> dict[str, Any]:
+    """Options by name, from NAME=VALUE; numbers become numbers."""
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise ValueError(f"--set takes NAME=VALUE, such as lr=0.001; got {pair!r}")
+        changes[name] = text
+        for kind in (float, int):  # int last: it takes fewer texts
+            with suppress(ValueError):
+                changes[name] = kind(text)
+    return changes
+
+
+def _prepare(table: str, cells: Sequence[Cell]) -> str:
+    """Check the images and compute features, which the workers then find; say what is run."""
     from bitprint.data import split_for
+    from bitprint.experiments.tables import EXPERIMENTS
+    from bitprint.methods import DeepHasher, method
 
-    with progress_bar(f"reading {dataset}") as progress:
-        images = open_set(dataset, labels, progress)
-    split = split_for(images, 1)
-    items_of(images, features)
+    first = cells[0]
+    if first.dataset == "nuswide":
+        _check_nuswide()
+    labels = None if first.labels is None else Path(first.labels)
+    with progress_bar(f"reading {first.dataset}") as progress:
+        images = open_set(first.dataset, labels, progress)
+    split = split_for(images, first.protocol)
+    sources = (cell.backbone for cell in cells if not issubclass(method(cell.method), DeepHasher))
+    for features in dict.fromkeys(sources):
+        items_of(images, features)
     measure = f"MAP@{split.map_at}" if split.map_at else "MAP"
-    setting = "setting 1" if images.split is None else "its own split"
-    return f"{measure} on {images.name}, {setting}, {features} features"
+    setting = f"setting {first.protocol}" if images.split is None else "its own split"
+    held_out = ", held-out training images" if first.validation else ""
+    if first.unseen:
+        setting += ", unseen classes"
+    return f"{EXPERIMENTS[table].title}: {measure} on {images.name}, {setting}{held_out}"
 
 
-def _key(row: dict[str, str]) -> tuple[str, ...]:
-    from bitprint.experiments.cells import KEY
+def _check_nuswide() -> None:
+    from bitprint.data import data_home
+    from bitprint.data.nuswide_check import check_nuswide
 
-    return tuple(row[name] for name in KEY)
+    folder = data_home() / "nuswide"
+    problems = check_nuswide(folder).problems
+    if problems:
+        raise ValueError(
+            f"{folder}: {problems[0]}; `bitprint data nuswide --check {folder}` says all that is"
+        )
+
+
+def _run(cells: Sequence[Cell], out: Path, workers: int, deadline: float) -> None:
+    """Run the cells that the table lacks, with a bar that counts those that it has."""
+    from bitprint.experiments.cells import run_cells
+
+    bar = Progress(
+        "{task.description}",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("cells", total=len(cells), completed=len(_rows_of(cells, out)))
+        history = out.with_name(f"{out.stem}_epochs.csv")
+        for row in run_cells(cells, out, history=history, workers=workers, deadline=deadline):
+            bar.advance(task)
+            figures = f"MAP {row['map']:.4f}, {row['train_seconds']} s"
+            note(f"{row['variant']}, {row['bits']} bits, split {row['seed']}: {figures}")
+
+
+def _report(cells: Sequence[Cell], out: Path, title: str, command: str, as_json: bool) -> None:
+    """Print what the table holds of these cells, and write plots and page beside it."""
+    from bitprint.experiments.figures import draw_figures
+    from bitprint.experiments.html import html_report, stand_ins
+    from bitprint.experiments.tables import compare, summarise
+
+    rows = _rows_of(cells, out)
+    missing = len(cells) - len(rows)
+    plots = draw_figures(rows, out, out.with_name(f"{out.stem}_plots"))
+    page = out.with_suffix(".html")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(
+        html_report(title, rows, command=command, plots=plots, missing=missing), "utf-8"
+    )
+    if missing:
+        note(f"{missing} of {len(cells)} cells are missing; the same command goes on")
+    if as_json:
+        about = {
+            "title": title,
+            "missing": missing,
+            "notes": stand_ins(rows),
+            "files": [str(path) for path in (out, page, *plots)],
+            "entries": [
+                entry.as_dict() for line in summarise(rows).values() for entry in line.values()
+            ],
+        }
+        output.print_json(data=about)
+        return
+    output.print(compare(rows, title))
+    for line in stand_ins(rows):
+        say(line)
+    say(f"report: {page}")
+
+
+def _rows_of(cells: Sequence[Cell], out: Path) -> list[dict[str, str]]:
+    """Rows of a table that are of these cells, in their order."""
+    from bitprint.experiments.cells import KEY, read_table
+
+    held = {tuple(row[name] for name in KEY): row for row in read_table(out)}
+    return [held[cell.key] for cell in cells if cell.key in held]
+
+
+def _command(table: str, chosen: dict[str, Any]) -> str:
+    words = ["bitprint", "reproduce", table]
+    for name, value in chosen.items():
+        for each in value if isinstance(value, list) else [value] if value else []:
+            words += [f"--{name}"] if each is True else [f"--{name}", str(each)]
+    return shlex.join(words)

@@ -59,40 +59,40 @@ def plot_reports(reports: Reports, folder: str | os.PathLike[str]) -> list[Path]
 
 
 def _plot_radius(by_name: dict[str, dict[int, Report]], ticks: list[int], path: Path) -> Path:
-    figure, axes = _canvas("Hash lookup", "bits", "precision within Hamming radius 2")
-    for (name, by_bits), style in zip(by_name.items(), _styles(), strict=False):
+    figure, axes = canvas("Hash lookup", "bits", "precision within Hamming radius 2")
+    for (name, by_bits), style in zip(by_name.items(), styles(), strict=False):
         precisions = [report.precision_radius2 for report in by_bits.values()]
         axes.plot(list(by_bits), precisions, label=name, **style)
     axes.set_xticks(ticks)
     axes.set_ylim(0, 1.02)
-    return _write(figure, axes, path)
+    return write(figure, axes, path)
 
 
 def _plot_precision_at(these: dict[str, Report | None], path: Path) -> Path:
-    figure, axes = _canvas(f"Ranking, {_bits(these)} bits", "first N items", "precision")
-    for (name, report), style in zip(these.items(), _styles(), strict=False):
+    figure, axes = canvas(f"Ranking, {_bits(these)} bits", "first N items", "precision")
+    for (name, report), style in zip(these.items(), styles(), strict=False):
         if report is not None:
             cutoffs, precisions = list(report.precision_at), list(report.precision_at.values())
             axes.plot(cutoffs, precisions, label=name, **style)
-    return _write(figure, axes, path)
+    return write(figure, axes, path)
 
 
 def _plot_precision_recall(these: dict[str, Report | None], path: Path) -> Path:
-    figure, axes = _canvas(f"Ranking, {_bits(these)} bits", "recall", "precision")
-    for (name, report), style in zip(these.items(), _styles(), strict=False):
+    figure, axes = canvas(f"Ranking, {_bits(these)} bits", "recall", "precision")
+    for (name, report), style in zip(these.items(), styles(), strict=False):
         if report is not None:
             curve = report.pr_curve
             axes.plot(curve.recall, curve.precision, label=name, markevery=0.08, **style)
     axes.set_xlim(0, 1.02)
     axes.set_ylim(0, 1.02)
-    return _write(figure, axes, path)
+    return write(figure, axes, path)
 
 
 def _bits(these: dict[str, Report | None]) -> int:
     return next(report.bits for report in these.values() if report is not None)
 
 
-def _styles() -> Iterator[dict[str, Any]]:
+def styles() -> Iterator[dict[str, Any]]:
     """Colour, marker and line of each method in turn; the line changes when colours start anew."""
     for index in count():
         yield {
@@ -104,7 +104,8 @@ def _styles() -> Iterator[dict[str, Any]]:
         }
 
 
-def _canvas(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+def canvas(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+    """Return an empty figure and its axes, with the labels of x and y."""
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
@@ -113,7 +114,7 @@ def _canvas(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _write(figure: Figure, axes: Axes, path: Path) -> Path:
+def write(figure: Figure, axes: Axes, path: Path) -> Path:
     """Save the figure, its legend beside the axes where it hides nothing."""
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     figure.savefig(path, dpi=150)

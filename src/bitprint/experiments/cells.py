@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from bitprint.data import ImageSet, Split, open_images, split_for
+from bitprint.data.protocols_unseen import unseen_split
 from bitprint.data.vectors import Data
-from bitprint.evaluation import evaluate
+from bitprint.evaluation import Report, evaluate
+from bitprint.experiments.curves import keep_curves
 from bitprint.experiments.published import published_map
 from bitprint.features import extract
 from bitprint.methods import DeepHasher, create, method
@@ -47,6 +49,8 @@ class Cell:
     validation : bool
         Measure on a tenth of the training images, held out of training, in place of the queries:
         settings are chosen so, never on the queries.
+    unseen : bool
+        Search among classes that are kept from training, see `bitprint.data.protocols_unseen`.
     labels : str, optional
         A CSV file with the labels of a folder's images.
     """
@@ -59,6 +63,7 @@ class Cell:
     bits: int
     seed: int
     validation: bool = False
+    unseen: bool = False
     options: dict[str, Any] = field(default_factory=dict, compare=False)
     labels: str | None = None
 
@@ -67,17 +72,30 @@ class Cell:
         """What tells this cell from all others in a table, as text; of a folder its name."""
         name = Path(self.dataset).resolve().name
         about = (name, self.protocol, self.backbone, self.variant, self.bits, self.seed)
-        return (*map(str, about), "validation" if self.validation else "test")
+        measured_on = "unseen classes" if self.unseen else "test"
+        return (*map(str, about), "validation" if self.validation else measured_on)
 
 
 KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_on")
 
 
-def run_cell(cell: Cell, images: ImageSet) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Train and measure one cell; return its row, and the figures of every epoch."""
+class Done(NamedTuple):
+    """What came of a cell: its row, the figures of every epoch, and all that was measured."""
+
+    row: dict[str, Any]
+    epochs: list[dict[str, Any]]
+    report: Report
+
+
+def run_cell(cell: Cell, images: ImageSet) -> Done:
+    """Train and measure one cell."""
     if images.labels is None:
         raise ValueError(f"{cell.dataset} has no labels; give them in sub-folders or a CSV file")
-    split = split_for(images, cell.protocol, cell.seed)
+    split: Split
+    if cell.unseen:
+        split = unseen_split(images.labels, cell.protocol, cell.seed, name=images.name)
+    else:
+        split = split_for(images, cell.protocol, cell.seed)
     queries, training, database = split.queries, split.training, split.database
     if cell.validation:
         queries, training = hold_out(images, split)
@@ -116,7 +134,8 @@ def run_cell(cell: Cell, images: ImageSet) -> tuple[dict[str, Any], list[dict[st
         "date": datetime.now(UTC).date().isoformat(),
         "options": _spell(cell.options),
     }
-    return row, [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
+    epochs = [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
+    return Done(row, epochs, report)
 
 
 def _items(cell: Cell, images: ImageSet) -> Callable[[NDArray[np.int64]], Data]:
@@ -178,17 +197,18 @@ def run_cells(
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // workers)
     with ProcessPoolExecutor(workers, context, _open, (todo[0], threads)) as pool:
-        running: set[Future] = set()
+        running: dict[Future[Done], Cell] = {}
         waiting = iter(todo)
         while True:
             in_time = time.monotonic() - started < deadline
             while in_time and len(running) < workers and (cell := next(waiting, None)):
-                running.add(pool.submit(_run, cell))
+                running[pool.submit(_run, cell)] = cell
             if not running:
                 return
             finished = next(as_completed(running))
-            running.remove(finished)
-            row, epochs = finished.result()
+            row, epochs, report = finished.result()
+            # Before the row: a cell that counts as done has its curves.
+            keep_curves(running.pop(finished), report, table)
             _append(table, [row])
             if history is not None and epochs:
                 _append(history, epochs)
@@ -206,7 +226,7 @@ def _open(cell: Cell, threads: int) -> None:
     _images = open_images(cell.dataset, labels=cell.labels)
 
 
-def _run(cell: Cell) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _run(cell: Cell) -> Done:
     assert _images is not None
     return run_cell(cell, _images)
 
@@ -234,6 +254,8 @@ def _append(table: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _paper_map(cell: Cell) -> float | None:
+    if cell.unseen:
+        return None
     deep = issubclass(method(cell.method), DeepHasher)
     return published_map(
         cell.dataset,

@@ -14,15 +14,10 @@ from statistics import mean
 from typing import NamedTuple
 
 _FILE = Path(__file__).with_name("measured.csv")
-_TABLES = ("table1_cifar10_shallow.csv", "dsdh_cifar10.csv")
+_TABLES = ("table1_cifar10_shallow.csv", "deep_cifar10.csv")
 _COLUMNS = ("dataset", "protocol", "method", "backbone", "bits", "map", "seeds")
-# The one row of a method that has several: DSDH as the paper describes it.
-_SHOWN = {
-    "dsdh": ("resnet-50", "paper"),
-    "dsdh-a": ("resnet-50", "A"),
-    "dsdh-b": ("resnet-50", "B"),
-    "dsdh-c": ("resnet-50", "C"),
-}
+# The one row of a method that has several.
+_SHOWN = {name: ("resnet-50", name) for name in ("dsdh", "dsdh-a", "dsdh-b", "dsdh-c")}
 
 
 class Measured(NamedTuple):
@@ -56,7 +51,8 @@ def gather(results: Path) -> list[dict[str, str]]:
         with (results / table).open(newline="") as file:
             for row in csv.DictReader(file):
                 kind = row["backbone"], row["variant"]
-                if kind != _SHOWN.get(row["method"], kind):
+                wanted = _SHOWN.get(row["method"], kind) if row["protocol"] == "1" else kind
+                if kind != wanted or row["measured_on"] != "test":
                     continue
                 key = tuple(row[name] for name in _COLUMNS[:5])
                 figures[key].append(float(row["map"]))

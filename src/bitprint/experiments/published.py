@@ -85,7 +85,8 @@ def published_map(
     dataset, protocol, method, bits
         The cell.
     deep_features : bool
-        The row of Table 3, where a method learns from the features of a network.
+        In setting 1 the row of Table 3, where a method learns from the features of a network;
+        in setting 2 that is the only row of such a method.
 
     Examples
     --------
@@ -95,8 +96,8 @@ def published_map(
     0.183
     """
     row = MAP.get((dataset, protocol, method))
-    if deep_features:
-        row = MAP_CNN.get((dataset, method)) if protocol == 1 else None
+    if deep_features and protocol == 1:
+        row = MAP_CNN.get((dataset, method))
     if row is None or bits not in BITS[protocol]:
         return None
     return row[BITS[protocol].index(bits)]

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from bitprint.training.augment import check_augment
+
 
 @dataclass(frozen=True)
 class Training:
@@ -33,8 +35,9 @@ class Training:
         Momentum of SGD.
     weight_decay : float
         Weight decay, on biases too (as the authors do).
-    augment : {"none", "flip", "shift", "flip+shift"}
-        Random mirroring, and random shifts of up to an eighth of the image.
+    augment : str
+        "none", or some of "flip", "shift", "colour" and "erase" joined by plus signs: random
+        changes of the images, see `bitprint.training.augment`.
     per_class : int, optional
         How many images of one class follow each other, so that a batch of 100 with 10 of a class
         holds ten classes; never more than half a batch, so that each has two classes at least. By
@@ -56,7 +59,7 @@ class Training:
     schedule: Literal["log", "cosine", "constant"] = "log"
     momentum: float = 0.0
     weight_decay: float = 5e-4
-    augment: Literal["none", "flip", "shift", "flip+shift"] = "none"
+    augment: str = "none"
     per_class: int | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
@@ -78,6 +81,8 @@ class Training:
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
                 )
+
+        check_augment(self.augment)
 
     def rate(self, epoch: int, progress: float) -> float:
         """Learning rate of the hash layer."""
@@ -110,6 +115,5 @@ class Training:
 _CHOICES = {
     "optimizer": ("sgd", "adamw"),
     "schedule": ("log", "cosine", "constant"),
-    "augment": ("none", "flip", "shift", "flip+shift"),
     "precision": ("auto", "float32", "bfloat16"),
 }

@@ -1,0 +1,111 @@
+"""What a folder lacks of NUS-WIDE: files of labels, and images that the protocols need."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bitprint.data.nuswide import (
+    CONCEPTS,
+    IMAGE_FOLDERS,
+    IMAGE_LIST,
+    frequent_concepts,
+    read_nuswide_labels,
+)
+
+LISTED, CONCEPT_FILES, FREQUENT, WANTED = 269_648, 81, 21, 195_834
+"""Images in the list, files of labels, concepts of the protocols, and images that carry them."""
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class NuswideCheck:
+    """What was found in a folder.
+
+    Attributes
+    ----------
+    listed, concepts : int
+        Lines of the image list, and files of labels.
+    wanted : int
+        Images with one of the 21 most frequent concepts; 0 while labels are missing.
+    missing, empty : list of str
+        Paths of those that are not there, and of those without any content.
+    problems : list of str
+        One sentence for each thing that is wrong; none when the set is complete.
+    """
+
+    listed: int = 0
+    concepts: int = 0
+    wanted: int = 0
+    missing: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """What there is, what is wrong and the first files that are missing, for people."""
+        there = self.wanted - len(self.missing) - len(self.empty)
+        lost = [*self.missing, *self.empty]
+        more = len(lost) - _SHOWN
+        return [
+            f"{self.listed:,} images listed, {self.concepts} concepts, "
+            f"{there:,} of {self.wanted:,} images needed are there",
+            *(self.problems or ["nothing is missing"]),
+            *(f"  {path}" for path in lost[:_SHOWN]),
+            *([f"  and {more:,} more; --json lists them all"] if more > 0 else []),
+        ]
+
+
+def check_nuswide(root: str | os.PathLike[str]) -> NuswideCheck:
+    """Compare a folder with the official layout and counts, see `load_nuswide`; decode nothing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for problem in check_nuswide(folder).problems:
+    ...         print(problem)
+    ImageList/Imagelist.txt is missing
+    Groundtruth/AllLabels has 0 of the 81 files Labels_<concept>.txt
+    neither Flickr nor images is there to hold the images
+    """
+    root = Path(root)
+    image_list = root / IMAGE_LIST
+    concepts = len(list((root / CONCEPTS).glob("Labels_*.txt")))
+    folder = next((name for name in IMAGE_FOLDERS if (root / name).is_dir()), None)
+    problems = []
+    if not image_list.is_file():
+        problems.append(f"{IMAGE_LIST} is missing")
+    if concepts != CONCEPT_FILES:
+        problems.append(
+            f"{CONCEPTS} has {concepts} of the {CONCEPT_FILES} files Labels_<concept>.txt"
+        )
+    if folder is None:
+        problems.append(f"neither {' nor '.join(IMAGE_FOLDERS)} is there to hold the images")
+    if not image_list.is_file() or concepts < FREQUENT:
+        return NuswideCheck(concepts=concepts, problems=problems)
+    names, matrix, paths = read_nuswide_labels(root)
+    wanted = [paths[row] for row in frequent_concepts(matrix, names, FREQUENT)[1]]
+    if len(paths) != LISTED:
+        problems.append(f"{IMAGE_LIST} has {len(paths):,} lines in place of {LISTED:,}")
+    if len(wanted) != WANTED:
+        problems.append(
+            f"{len(wanted):,} images carry one of the {FREQUENT} most frequent concepts in place "
+            f"of {WANTED:,}"
+        )
+    sizes = {path: _size(root / folder, path) if folder else None for path in wanted}
+    missing = [path for path, size in sizes.items() if size is None]
+    empty = [path for path, size in sizes.items() if size == 0]
+    for files, what in ((missing, "are missing"), (empty, "are empty files")):
+        if files:
+            problems.append(f"{len(files):,} of {len(wanted):,} images {what}")
+    return NuswideCheck(len(paths), concepts, len(wanted), missing, empty, problems)
+
+
+def _size(folder: Path, path: str) -> int | None:
+    """Bytes of an image, all images in one folder or in folders by concept; None if missing."""
+    for name in (path.rpartition("/")[2], path):
+        if (folder / name).is_file():
+            return (folder / name).stat().st_size
+    return None

@@ -1,0 +1,179 @@
+"""One HTML file that holds a table of cells: figures, plots and the settings of each cell."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from bitprint.experiments.tables import BELOW, Entry, summarise
+
+_PAPER_SETS = ("cifar10", "nuswide")
+# What is not a network that stands in for the paper's: features, the paper's own networks, and
+# those that their methods' authors trained from scratch.
+_NO_STAND_INS = ("gist", "pixels", "cnnf", "alexnet", "cnnh", "nin", "nin-small")
+_SETTINGS = (
+    "variant",
+    "method",
+    "backbone",
+    "bits",
+    "seed",
+    "map",
+    "paper_map",
+    "measured_on",
+    "options",
+    "device",
+    "split",
+    "date",
+    "train_seconds",
+    "encode_seconds",
+)
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
+th, td { padding: .2rem .7rem; text-align: left; white-space: nowrap }
+th, td { border-bottom: 1px solid #ddd }
+td small { display: block; color: #555 }
+.reached { background: #d9f2dd } .below { background: #fbdcdc }
+img { max-width: 100%; width: 36rem } code { background: #f3f3f3; padding: .1rem .3rem }
+"""
+
+
+def html_report(
+    title: str,
+    rows: Sequence[dict[str, str]],
+    *,
+    command: str,
+    plots: Iterable[Path] = (),
+    missing: int = 0,
+) -> str:
+    """Write out a report as one HTML page that needs no other file, script or network.
+
+    Parameters
+    ----------
+    title : str
+    rows : sequence of dict
+        Rows of a table of cells, all of one data set and setting.
+    command : str
+        What makes the page again.
+    plots : iterable of path
+        PNG files, which become part of the page.
+    missing : int
+        How many cells have yet to be run.
+    """
+    notes = [*stand_ins(rows), *_conventions(rows)]
+    if missing:
+        notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        *(f"<p>{escape(note)}</p>" for note in notes),
+        f"<p>Made by <code>{escape(command)}</code></p>",
+        "<h2>Ours, and below it the figure of the DSDH paper (Li et al., 2017)</h2>",
+        _comparison(rows),
+        "<h2>Curves</h2>",
+        "".join(map(_picture, plots)) or "<p>No curves were kept of these cells.</p>",
+        "<h2>Settings of each cell</h2>",
+        _settings(rows),
+    ]
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def stand_ins(rows: Iterable[dict[str, str]]) -> list[str]:
+    """Say which data and networks are not the paper's own.
+
+    Examples
+    --------
+    >>> row = {"dataset": "cifar10", "backbone": "cnnf", "measured_on": "test", "map_at": ""}
+    >>> stand_ins([row])
+    []
+    """
+    rows = list(rows)
+    notes = []
+    for name in dict.fromkeys(row["dataset"] for row in rows if row["dataset"] not in _PAPER_SETS):
+        several = any(row.get("map_at") for row in rows if row["dataset"] == name)
+        kind = "NUS-WIDE as a set with several labels to an image" if several else "CIFAR-10"
+        notes.append(
+            f"{name} stands in for {kind}: the paper has no figures for it, and these cannot be "
+            "compared with those it has."
+        )
+    backbones = dict.fromkeys(row["backbone"] for row in rows)
+    networks = [name for name in backbones if name.partition(":")[0] not in _NO_STAND_INS]
+    if networks:
+        notes.append(
+            f"{', '.join(networks)} in place of the paper's networks, CNN-F and AlexNet: the order "
+            "of the methods can be compared; part of any difference is the network's."
+        )
+    if "gist" in backbones and any(row["dataset"] == "nuswide" for row in rows):
+        notes.append("GIST in place of the 1,134 features that NUS-WIDE comes with.")
+    if any(row["measured_on"] == "unseen classes" for row in rows):
+        notes.append(
+            "Queries and database are of classes that no method was trained on: not to be compared "
+            "with the paper's figures."
+        )
+    if any(row["measured_on"] == "validation" for row in rows):
+        notes.append(
+            "Measured on held-out training images, not on queries: not to be compared with the "
+            "paper's figures."
+        )
+    return notes
+
+
+def _conventions(rows: Iterable[dict[str, str]]) -> list[str]:
+    depths = dict.fromkeys(row.get("map_at") for row in rows)
+    reach = " and ".join(f"the nearest {at}" if at else "the whole database" for at in depths)
+    return [
+        f"MAP over {reach or 'nothing yet'}, the expectation over all orders of equal distances; "
+        "mean ± standard deviation over the seeds, which draw both split and training. Every "
+        "figure is of the model after its last epoch.",
+        f"Green: the paper's figure is reached. Red: more than {BELOW} below it.",
+    ]
+
+
+def _comparison(rows: Iterable[dict[str, str]]) -> str:
+    lines = summarise(rows)
+    lengths = sorted({bits for entries in lines.values() for bits in entries})
+    header = ["method", "on", *(f"{bits} bits" for bits in lengths)]
+    return _table(
+        header,
+        (
+            f"<td>{escape(name)}</td><td>{escape(backbone)}</td>"
+            + "".join(_figure(entries.get(bits)) for bits in lengths)
+            for (name, backbone), entries in lines.items()
+        ),
+    )
+
+
+def _figure(entry: Entry | None) -> str:
+    if entry is None:
+        return "<td></td>"
+    theirs = ""
+    if entry.paper is not None:
+        theirs = f"<small>{entry.paper:.3f} ({entry.difference:+.3f})</small>"
+    return f'<td class="{entry.verdict}">{entry}{theirs}</td>'
+
+
+def _settings(rows: Iterable[dict[str, str]]) -> str:
+    return _table(
+        _SETTINGS,
+        ("".join(f"<td>{escape(row.get(name) or '')}</td>" for name in _SETTINGS) for row in rows),
+    )
+
+
+def _table(header: Iterable[str], lines: Iterable[str]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _picture(path: Path) -> str:
+    content = base64.b64encode(path.read_bytes()).decode("ascii")
+    name = escape(path.stem.replace("_", " "))
+    return f'<p><img alt="{name}" src="data:image/png;base64,{content}"></p>\n'

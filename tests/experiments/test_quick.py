@@ -1,0 +1,133 @@
+"""The whole path of every experiment on embedded data."""
+
+import json
+import math
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from bitprint.cli import app
+from bitprint.data import load_digits
+from bitprint.experiments.cells import KEY, read_table, run_cell
+from bitprint.experiments.curves import read_curves
+from bitprint.experiments.quick import quick_cells
+from bitprint.experiments.tables import EXPERIMENTS, experiment_cells
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def reproduce(*arguments):
+    result = CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_figure_1_from_one_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # With two processes each has one thread on a machine of two cores.
+    printed = reproduce("figure1", "--quick", "--workers", 2)
+    assert "Figure 1: MAP on digits, setting 1" in " ".join(printed.split())
+    table = tmp_path / "results" / "figure1_digits_quick.csv"
+    rows, curves = read_table(table), read_curves(table)
+    variants = ["dsdh-a", "dsdh-b", "dsdh-c", "dsdh"]
+    assert sorted((row["variant"], row["bits"]) for row in rows) == sorted(
+        (name, bits) for bits in ("12", "24") for name in variants
+    )
+    assert set(curves) == {cell.key for cell in quick_cells("figure1")}
+    for row in rows:
+        kept = curves[tuple(row[name] for name in KEY)]
+        assert kept.precision_radius2 == pytest.approx(float(row["precision_radius2"]), abs=1e-4)
+        assert kept.precision_at[0] == pytest.approx(float(row["precision_at_100"]), abs=1e-4)
+        assert f"{float(row['map']):.3f}" in printed
+
+    names = ("precision_radius2", "precision_at", "precision_recall")
+    for name in names:
+        with Image.open(
+            tmp_path / "results" / "figure1_digits_quick_plots" / f"{name}.png"
+        ) as plot:
+            assert plot.format == "PNG"
+    page = table.with_suffix(".html").read_text()
+    assert page.count("data:image/png") == 3
+    assert "bitprint reproduce figure1 --methods all --quick" in page
+
+    # A second run finds every cell, and says the same as figures.
+    content = table.read_bytes()
+    about = json.loads(reproduce("figure1", "--quick", "--json"))
+    assert table.read_bytes() == content
+    assert about["missing"] == 0
+    assert [(entry["variant"], entry["bits"], entry["mean"]) for entry in about["entries"]] == [
+        (name, bits, float(row["map"]))
+        for name in variants
+        for bits in (12, 24)
+        for row in rows
+        if (row["variant"], row["bits"]) == (name, str(bits))
+    ]
+    assert all(entry["paper"] is None for entry in about["entries"])
+
+
+def test_every_row_of_every_experiment_runs(one_thread):
+    images = load_digits()
+    cells = [cell for name in EXPERIMENTS for cell in quick_cells(name, bits=[12])]
+    for cell in {(cell.variant, cell.backbone): cell for cell in cells}.values():
+        row = run_cell(cell, images)[0]
+        assert row["variant"] == cell.variant
+        assert 0.1 < row["map"] < 1, cell.variant
+        assert math.isnan(row["precision_radius2"]) == (cell.method == "dqn")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_quick_form_differs_in_images_network_and_training_only(name):
+    cells = quick_cells(name)
+    real = {cell.variant: cell for cell in experiment_cells(name, splits=1)}
+    left_out = set(real) - {cell.variant for cell in cells}
+    assert left_out <= {"oph", "fasth", "ksh", "bre"}
+    for cell in cells:
+        assert (cell.dataset, cell.seed) == ("digits", 0)
+        assert cell.protocol == real[cell.variant].protocol
+        assert cell.method == real[cell.variant].method
+        assert cell.options.get("mode") == real[cell.variant].options.get("mode")
+        assert cell.backbone in ("gist", "small")
+
+
+def test_a_slow_method_runs_when_it_is_named():
+    assert [cell.variant for cell in quick_cells("table1", "fasth", bits=[8])] == ["fasth"]
+
+
+# ---- options that change what is measured
+
+
+def test_changed_options_and_unseen_classes_reach_the_table(tmp_path):
+    table = tmp_path / "t.csv"
+    arguments = ["table1", "--dataset", "digits", "--methods", "dpsh", "--bits", 12, "--splits", 1]
+    changes = ["--set", "epochs=1", "--set", "backbone=small", "--set", "lr=1e-3"]
+    reproduce(*arguments, *changes, "--unseen", "--out", table)
+    (row,) = read_table(table)
+    assert row["variant"] == "dpsh epochs=1 backbone=small lr=0.001"
+    assert row["measured_on"] == "unseen classes"
+    assert "epochs=1 " in row["options"]
+    page = table.with_suffix(".html").read_text()
+    assert "--unseen --set epochs=1 --set backbone=small --set lr=1e-3" in page
+    assert "classes that no method was trained on" in page
+    (epoch,) = read_table(tmp_path / "t_epochs.csv")
+    assert epoch["epoch"] == "1"
+
+
+@pytest.mark.parametrize("change", ["epochs", "=3"])
+def test_what_is_no_change_of_an_option_is_refused(change):
+    arguments = ["reproduce", "table1", "--dataset", "digits", "--set", change]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, ValueError) or result.exit_code == 1
+    assert "--set takes NAME=VALUE" in str(result.exception) + result.output
