@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bitprint.evaluation.metrics import evaluate
     from bitprint.methods import create, list_methods, load
     from bitprint.search.index import Index
+    from bitprint.search.stores import open_index
     from bitprint.training.plan import Training
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "evaluate",
     "list_methods",
     "load",
+    "open_index",
 ]
 
 # Each name is imported when it is first used: torch alone takes seconds, and most commands start
@@ -35,6 +37,7 @@ _HOMES = {
     "evaluate": "bitprint.evaluation.metrics",
     "list_methods": "bitprint.methods",
     "load": "bitprint.methods",
+    "open_index": "bitprint.search.stores",
 }
 
 

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from bitprint.codes import Codes
     from bitprint.photos import Photos
     from bitprint.photos.files import Source
-    from bitprint.search.index import Index
+    from bitprint.search.stores import Store
 
 _BITS = 64
 
-IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="index file, such as my.bp")]
+IndexArgument = Annotated[
+    str, typer.Argument(metavar="INDEX", help="index file, such as my.bp, or address of a store")
+]
 
 
 class Action(StrEnum):
@@ -98,13 +100,13 @@ def search(
     """Find the pictures nearest to a picture, or the codes nearest to codes."""
     from bitprint.codes import Codes
     from bitprint.photos import Photos
-    from bitprint.search.index import Index
+    from bitprint.search.stores import open_index
 
     if _is_codes(query):
         if sheet or show:
             raise typer.BadParameter("--sheet and --open are for a picture as the query")
         codes = Codes.load(query)
-        with Index.open(path) as opened:
+        with open_index(path) as opened:
             found = _find(opened, codes, k, label)
         print_found(zip(_query_names(query, len(codes)), found, strict=True), as_json)
         return
@@ -132,9 +134,9 @@ def duplicates(
     """Group pictures that are nearly identical."""
     from bitprint.photos import find_duplicates
     from bitprint.photos.files import printable
-    from bitprint.search.index import Index
+    from bitprint.search.stores import open_index
 
-    with Index.open(path) as opened, pictures_bar("comparing") as progress:
+    with open_index(path) as opened, pictures_bar("comparing") as progress:
         groups = find_duplicates(opened, radius, progress=progress)
     if as_json:
         output.print_json(data=[group._asdict() for group in groups], ensure_ascii=True)
@@ -146,7 +148,7 @@ def duplicates(
     note(f"{len(groups)} groups within {radius} bits")
 
 
-def _add(path: Path, name: str, model: Path | None, bits: int | None) -> dict[str, Any]:
+def _add(path: str, name: str, model: Path | None, bits: int | None) -> dict[str, Any]:
     if name != "-" and _is_codes(Path(name)):
         if model is not None or bits is not None:
             raise typer.BadParameter("--model and --bits are for pictures, not for codes")
@@ -159,20 +161,23 @@ def _add(path: Path, name: str, model: Path | None, bits: int | None) -> dict[st
         return added._asdict() | {"held": len(photos.index), "model": photos.index.model}
 
 
-def _open_or_create(path: Path, source: Source, model: Path | None, bits: int | None) -> Photos:
+def _open_or_create(path: str, source: Source, model: Path | None, bits: int | None) -> Photos:
     from bitprint.photos import Photos
+    from bitprint.search.stores import index_exists
 
-    if not path.exists():
+    if not index_exists(path):
         return _create(path, source, model, bits)
     photos = Photos.open(path)
     if bits is not None and bits != photos.index.bits:
-        raise ValueError(f"{path}: holds codes of {photos.index.bits} bits, not of {bits}")
+        raise ValueError(
+            f"{photos.index.path}: holds codes of {photos.index.bits} bits, not of {bits}"
+        )
     if model is not None:
         photos.check_model(model)
     return photos
 
 
-def _create(path: Path, source: Source, model: Path | None, bits: int | None) -> Photos:
+def _create(path: str, source: Source, model: Path | None, bits: int | None) -> Photos:
     from bitprint.photos import Photos
     from bitprint.photos.encoder import Encoder
     from bitprint.photos.files import list_pictures
@@ -189,23 +194,23 @@ def _create(path: Path, source: Source, model: Path | None, bits: int | None) ->
     return Photos.create(path, Encoder.load(model))
 
 
-def _add_codes(path: Path, file: Path) -> dict[str, Any]:
+def _add_codes(path: str, file: Path) -> dict[str, Any]:
     from bitprint.codes import Codes
-    from bitprint.search.index import Index
+    from bitprint.search.stores import index_exists, open_index
 
     codes = Codes.load(file)
-    opened = Index.open(path) if path.exists() else Index.create(path, codes.bits)
-    with opened:
+    exists = index_exists(path)
+    with open_index(path) if exists else open_index(path, bits=codes.bits, create=True) as opened:
         if opened.model is not None:
             raise ValueError(
-                f"{path}: holds codes by {opened.model}, and {file} does not say what made its "
-                "codes; add pictures, or make another index"
+                f"{opened.path}: holds codes by {opened.model}, and {file} does not say what made "
+                "its codes; add pictures, or make another index"
             )
         opened.add(_ids_of(file, len(codes)), codes)
         return {"new": len(codes), "held": len(opened), "model": None}
 
 
-def _sync(path: Path, folder: str | None) -> dict[str, Any]:
+def _sync(path: str, folder: str | None) -> dict[str, Any]:
     from bitprint.photos import Photos
     from bitprint.photos.files import printable
 
@@ -220,11 +225,11 @@ def _sync(path: Path, folder: str | None) -> dict[str, Any]:
         return synced._asdict() | {"held": len(photos.index), "model": photos.index.model}
 
 
-def _remove(path: Path, names: list[str]) -> dict[str, Any]:
+def _remove(path: str, names: list[str]) -> dict[str, Any]:
     from bitprint.photos import Photos, holds_pictures
-    from bitprint.search.index import Index
+    from bitprint.search.stores import open_index
 
-    with Index.open(path) as opened:
+    with open_index(path) as opened:
         if holds_pictures(opened):
             removed = Photos(opened).remove(names)
         else:
@@ -234,11 +239,11 @@ def _remove(path: Path, names: list[str]) -> dict[str, Any]:
         return {"removed": removed, "held": len(opened), "model": opened.model}
 
 
-def _inspect(path: Path, compact: bool) -> dict[str, Any]:
+def _inspect(path: str, compact: bool) -> dict[str, Any]:
     from bitprint.photos import Photos, holds_pictures
-    from bitprint.search.index import Index
+    from bitprint.search.stores import is_uri, open_index
 
-    with Index.open(path) as opened:
+    with open_index(path) as opened:
         if compact:
             opened.compact()
         roots = Photos(opened).roots if holds_pictures(opened) else []
@@ -249,10 +254,10 @@ def _inspect(path: Path, compact: bool) -> dict[str, Any]:
             "folders": [str(root) for root in roots],
             "labels": opened.labels(),
         }
-    return about | {"bytes": path.stat().st_size}
+    return about if is_uri(path) else about | {"bytes": Path(path).stat().st_size}
 
 
-def _find(opened: Index, codes: Codes, k: int, label: str | None) -> list[list[dict[str, Any]]]:
+def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[dict[str, Any]]]:
     """The hits of each query: id, path, distance and labels."""
     ids, distances = opened.search(codes, k, label)
     found = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,9 @@ from bitprint.cli._shared import errors, output
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(help="index file, as `bitprint index` makes it")],
+    index: Annotated[
+        str, typer.Argument(help="index file, as `bitprint index` makes it, or address of a store")
+    ],
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen on; 0 takes a free one")] = 8000,
     token: Annotated[
@@ -49,7 +50,9 @@ def serve(
             style="yellow",
         )
     url = f"http://{f'[{address}]' if ':' in address else address}:{chosen_port}/"
-    what = f"{index}: {len(collection.index):,} codes of {collection.index.bits} bits"
+    what = (
+        f"{collection.index.path}: {len(collection.index):,} codes of {collection.index.bits} bits"
+    )
     errors.print(f"loading {what}", markup=False, highlight=False, soft_wrap=True)
     server = make_server(
         app, limits, lambda: output.print(f"serving on {url}", markup=False, highlight=False)

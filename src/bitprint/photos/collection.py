@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -10,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from bitprint.data.decoding import Progress
+from bitprint.data.home import data_home
 from bitprint.photos.files import (
     Listing,
     Picture,
@@ -22,7 +24,7 @@ from bitprint.photos.files import (
 from bitprint.photos.kept import KeptFeatures, discard_kept
 from bitprint.photos.ledger import Ledger
 from bitprint.photos.syncing import find_gone, find_moved, list_again
-from bitprint.search.index import Index
+from bitprint.search.stores import Store, index_exists, is_uri, open_index
 
 if TYPE_CHECKING:
     from bitprint.photos.encoder import Encoder
@@ -63,7 +65,7 @@ class Photos:
 
     Attributes
     ----------
-    index : Index
+    index : Index, or that of another store
     encoder : Encoder
         What makes the codes; read from the file when it is first used.
 
@@ -86,7 +88,7 @@ class Photos:
     (20, '7.png', 0)
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Store) -> None:
         self.index = index
         self._ledger = Ledger(index)
         self._model = {
@@ -101,9 +103,11 @@ class Photos:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], encoder: Encoder) -> Photos:
-        """Make an empty collection at a path where nothing is yet."""
+        """Make an empty collection at a path, or an address of a store, where nothing is yet."""
         model = {_MODEL + name: content for name, content in encoder.files.items()}
-        index = Index.create(path, encoder.bits, model=encoder.identity, attachments=model)
+        index = open_index(
+            path, bits=encoder.bits, model=encoder.identity, create=True, attachments=model
+        )
         photos = cls(index)
         photos.encoder = encoder
         return photos
@@ -129,7 +133,7 @@ class Photos:
 
         Parameters
         ----------
-        path : path
+        path : path, or address of a store
             Where nothing is yet.
         source : path or iterable of paths
             As in `add`.
@@ -143,14 +147,15 @@ class Photos:
         from bitprint.photos.encoder import Features
         from bitprint.photos.learning import learn_encoder
 
-        if Path(path).exists():
-            raise FileExistsError(f"{path}: exists already; open it, or choose another name")
+        if index_exists(path):
+            place = "the index" if is_uri(path) else path  # an address may hold a password
+            raise FileExistsError(f"{place}: exists already; open it, or choose another name")
         pictures = _list_some(source).pictures
         if not pictures:
             raise ValueError(f"{_name(source)}: none of the pictures can be read")
         encoder = learn_encoder(
             pictures,
-            _kept_beside(Path(path)),
+            _kept_beside(path),
             bits=bits,
             features=Features(features),
             progress=progress,
@@ -159,8 +164,8 @@ class Photos:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Photos:
-        """Open a collection."""
-        index = Index.open(path)
+        """Open a collection, by its path or by the address of its store."""
+        index = open_index(path)
         try:
             return cls(index)
         except BaseException:
@@ -316,7 +321,7 @@ class Photos:
         return encode_pictures(pictures, self.encoder, self._ledger, kept, progress)
 
 
-def holds_pictures(index: Index) -> bool:
+def holds_pictures(index: Store) -> bool:
     """Whether an index has a model inside, so that `Photos` can open it."""
     return bool(index.attachments(_MODEL + "model.json"))
 
@@ -328,8 +333,12 @@ def _list_some(source: Source, known: Iterable[str] = ()) -> Listing:
     return listing
 
 
-def _kept_beside(path: Path) -> Path:
-    return path.with_name(path.name + ".features")
+def _kept_beside(path: str | os.PathLike[str]) -> Path:
+    """Where features wait: beside the index or, if it is no file, with other data."""
+    if is_uri(path):
+        name = hashlib.sha256(str(path).encode()).hexdigest()[:16]  # it may hold a password
+        return data_home() / "photos" / f"{name}.features"
+    return Path(path).with_name(Path(path).name + ".features")
 
 
 def _name(source: Source) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.data.decoding import Progress
-from bitprint.search.index import Index
+from bitprint.search.stores.interface import Store
 
 _QUERIES = 64  # at a time: each may find every code there is
 _ROWS = 64
@@ -25,7 +25,7 @@ class Group(NamedTuple):
 
 
 def find_duplicates(
-    index: Index, radius: int = 2, *, progress: Progress | None = None
+    index: Store, radius: int = 2, *, progress: Progress | None = None
 ) -> list[Group]:
     """Group the codes of an index that are linked by distances of at most `radius`.
 
@@ -34,7 +34,7 @@ def find_duplicates(
 
     Parameters
     ----------
-    index : Index
+    index : Index or another store
     radius : int, default=2
         In bits.
     progress : callable, optional

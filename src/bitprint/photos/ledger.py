@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bitprint.codes import Codes
 from bitprint.photos.files import Listing, Picture, is_below
-from bitprint.search.index import Index
+from bitprint.search.stores.interface import Store
 
 _FILE, _PLACES = "file/", "places.json"
 
@@ -37,7 +37,7 @@ class Ledger:
     Codes and facts change in one transaction. A picture counts as held if the index has both.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Store) -> None:
         self._index = index
 
     def facts(self) -> dict[str, Fact]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -19,7 +20,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
-from bitprint.web.collection import KEY_PATTERN, Collection, readable
+from bitprint.web.collection import KEY_PATTERN, Collection
 from bitprint.web.limits import MOST_RESULTS, OVERLOADED, RETRY, BoundedRequests, Limits
 from bitprint.web.metrics import Metrics, Observed
 from bitprint.web.models import (
@@ -127,6 +128,7 @@ def create_app(
     )
     app.mount("/static", StaticFiles(directory=_STATIC))
     app.add_exception_handler(queue.Full, _say_overloaded)
+    app.add_exception_handler(ConnectionError, _say_unreachable)
     app.add_exception_handler(RequestValidationError, _say_invalid)
     # The last one added is the outermost.
     app.add_middleware(BoundedRequests, limits=limits)
@@ -148,8 +150,8 @@ async def info(server: Shared) -> Info:
     collection = server.collection
     encoder, limits = collection.encoder, server.limits
     return Info(
-        name=readable(collection.index.path.name),
-        codes=len(collection.index),
+        name=collection.name,
+        codes=await asyncio.to_thread(len, collection.index),
         bits=collection.index.bits,
         model=None if encoder is None else encoder.describe(),
         labels=await server.crew.run(collection.labels),
@@ -247,18 +249,22 @@ def _chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
 @router.get("/health", responses=_errors())
 async def health(server: Shared) -> Health:
     """Say that the server is alive and its index readable."""
-    return Health(status="ok", codes=len(server.collection.index))
+    return Health(status="ok", codes=await asyncio.to_thread(len, server.collection.index))
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=_errors())
 async def metrics(server: Shared) -> PlainTextResponse:
     """Return counters and latencies in the text format of Prometheus."""
-    text = server.metrics.render(server.gauges())
+    text = server.metrics.render(await asyncio.to_thread(server.gauges))
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
 async def _say_overloaded(_request: Request, _error: Exception) -> JSONResponse:
     return JSONResponse({"detail": OVERLOADED}, 503, RETRY)
+
+
+async def _say_unreachable(_request: Request, _error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": "the index cannot be reached; try again"}, 503, RETRY)
 
 
 async def _say_invalid(_request: Request, error: Exception) -> JSONResponse:

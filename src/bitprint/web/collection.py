@@ -11,13 +11,14 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.search import kernels, mih
-from bitprint.search.index import Index
+from bitprint.search.stores import Store, open_index
 
 Picture = NDArray[np.uint8]
 
@@ -64,7 +65,7 @@ class Collection:
 
     Parameters
     ----------
-    index : Index
+    index : Index, or that of another store
     encoder : Encoder, optional
         Makes codes of uploaded pictures; without it only codes and ids can be searched for.
     roots : sequence of Path
@@ -72,23 +73,34 @@ class Collection:
     """
 
     def __init__(
-        self, index: Index, encoder: Encoder | None = None, roots: Sequence[Path] = ()
+        self, index: Store, encoder: Encoder | None = None, roots: Sequence[Path] = ()
     ) -> None:
         self.index = index
         self.encoder = encoder
         self.roots = [root.resolve() for root in roots]
+        self.held = len(index)
+        """How many codes there were at the last search."""
         self._width = -(-index.bits // 8)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Collection:
-        """Open an index file: of photographs with their model, or of codes alone."""
-        index = Index.open(path)
+        """Open an index by its path or address: of photographs with their model, or of codes."""
+        index = open_index(path)
         if not index.attachments():
             return cls(index)
         from bitprint.photos import Photos  # brings torch's networks, which codes do not need
 
         photos = Photos(index)
         return cls(index, photos.encoder, photos.roots)
+
+    @property
+    def name(self) -> str:
+        """What to call the collection: its file, or the name of the index in its store."""
+        path = self.index.path
+        if isinstance(path, Path):
+            return readable(path.name)
+        address = urlsplit(path)
+        return dict(parse_qsl(address.query)).get("index", address.path.rpartition("/")[2])
 
     def warm_up(self) -> None:
         """Compile and load all that the first request would otherwise wait for."""
@@ -126,6 +138,7 @@ class Collection:
         return self._search(searches)
 
     def _search(self, searches: list[Search]) -> list[list[Found]]:
+        self.held = len(self.index)
         alike: dict[tuple[int, str], list[int]] = defaultdict(list)
         for number, search in enumerate(searches):
             alike[search.k, search.label].append(number)

@@ -107,7 +107,7 @@ class Server:
                 for key, name, labels, distance, its_code, has_picture in found
             ],
             truncated="radius" in options.model_fields_set and len(found) == most,
-            collection=len(self.collection.index),
+            collection=self.collection.held,
             milliseconds=Timing(
                 encode=round(1e3 * (encoded - started), 3),
                 search=round(1e3 * (finished - encoded), 3),

@@ -1,0 +1,83 @@
+"""Store: the methods that every index has, wherever it keeps its codes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from bitprint.codes import Codes
+from bitprint.search.details import Item
+from bitprint.search.index import IdList, Matches, MatchesWithin
+
+
+class Store(Protocol):
+    """An index; `bitprint.Index` documents what each method does."""
+
+    bits: int
+    model: str | None
+
+    @property
+    def path(self) -> Path | str:
+        """Where it is: a file, or the address of a store without its password."""
+
+    def close(self) -> None:
+        """Close the index; it is of no use afterwards."""
+
+    def __enter__(self) -> Store: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def add(
+        self,
+        ids: IdList,
+        codes: Codes,
+        paths: Iterable[str | os.PathLike[str] | None] | None = None,
+        labels: Iterable[Iterable[str]] | None = None,
+    ) -> None:
+        """Add codes: all of them or, if anything fails, none."""
+
+    def remove(self, ids: IdList) -> None:
+        """Remove codes: all of them or, if an id is unknown, none."""
+
+    def compact(self) -> None:
+        """Give back the space of removed codes."""
+
+    def search(self, codes: Codes, k: int = 10, label: str | None = None) -> Matches:
+        """Find the k nearest codes of each query, exactly."""
+
+    def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
+        """Find every code at most `radius` away from each query."""
+
+    def items(self, ids: IdList) -> list[Item]:
+        """Return the path and the labels of each id, in order."""
+
+    def ids(self) -> NDArray[Any]:
+        """Return the ids of all codes in insertion order."""
+
+    def codes(self, ids: IdList) -> Codes:
+        """Return the code of each id, in order."""
+
+    def labels(self) -> list[str]:
+        """Return the names of the labels in use, sorted."""
+
+    def attach(self, contents: Mapping[str, bytes | None]) -> None:
+        """Keep named bytes in the index, or delete those that are None."""
+
+    def attachments(self, prefix: str = "") -> dict[str, bytes]:
+        """Return the attachments whose names begin with `prefix`, ordered by name."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make the changes inside of a `with` one: all of them or, if anything is raised, none."""

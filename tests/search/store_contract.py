@@ -1,0 +1,525 @@
+"""What every index promises, wherever it keeps its codes; each store's tests inherit the class.
+
+A store gives one fixture, `places`: a function that returns a fresh place with every call, for
+`open_index` to create an index at.
+"""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from bitprint.codes import Codes
+from bitprint.search.stores import open_index
+
+LABELS = ["cat", "dog", "", "été", 'it\'s "one" \\ {two}, %s', "\udcff"]
+ODD_NAMES = [
+    "plain",
+    "two words",
+    "caf\u00e9",
+    "\udcff\udcfe",
+    "line\nbreak\ttab\r",
+    "",
+    "x" * 3000,
+]
+ODD_NAMES += ["\\N", "'; DROP TABLE meta; --", '{"a", NULL}', "NULL", "\x1a0000", "\U0001f600"]
+
+
+def random_codes(count, bits, seed=0):
+    return Codes.from_signs(np.random.default_rng(seed).random((count, bits)) < 0.5)
+
+
+def codes_of(*seeds, bits=12):
+    """One code for each seed."""
+    parts = [random_codes(1, bits, seed).packed for seed in seeds]
+    return Codes(np.concatenate([np.empty((0, -(-bits // 8)), np.uint8), *parts]), bits)
+
+
+def create(place, bits, **options):
+    return open_index(place, bits=bits, create=True, **options)
+
+
+class Naive:
+    """Ids in insertion order, each with its code, path and labels."""
+
+    def __init__(self):
+        self.held = {}
+
+    def add(self, ids, codes, items):
+        for number, (key, item) in enumerate(zip(ids, items, strict=True)):
+            self.held.pop(key, None)
+            self.held[key] = (codes.signs()[number], *item)
+
+    def ranking(self, query, label):
+        """Every (distance, id), nearest first; sorting is stable, so ties keep their order."""
+        pairs = [
+            (int((signs != query).sum()), key)
+            for key, (signs, _, labels) in self.held.items()
+            if label is None or label in labels
+        ]
+        return sorted(pairs, key=lambda pair: pair[0])
+
+
+def check_answers(index, naive, queries, k, label, radius):
+    """Compare both kinds of search with the naive ranking."""
+    ids, distances = index.search(queries, k, label)
+    found_ids, found_distances = index.within(queries, radius, label)
+    assert ids.shape == distances.shape == (len(queries), k)
+    assert distances.dtype == np.int32
+    assert len(found_ids) == len(found_distances) == len(queries)
+    padding = None if ids.dtype == object else -1
+    for row, query in enumerate(queries.signs()):
+        expected = naive.ranking(query, label)
+        near = [pair for pair in expected if pair[0] <= radius]
+        assert list(zip(found_distances[row], found_ids[row], strict=True)) == near
+        expected += [(-1, padding)] * k
+        assert list(zip(distances[row], ids[row], strict=True)) == expected[:k]
+
+
+few_ids = st.lists(st.integers(0, 12), max_size=6, unique=True)
+item = st.tuples(
+    st.one_of(st.none(), st.text(max_size=3)), st.lists(st.sampled_from(LABELS), max_size=3)
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Everything that may happen to an index, against the naive one."""
+
+    places = None
+
+    @initialize(
+        bits=st.one_of(st.integers(1, 12), st.sampled_from([48, 64, 65, 128, 200])),
+        strings=st.booleans(),
+    )
+    def create(self, bits, strings):
+        self.place = self.places()
+        self.bits = bits
+        self.key = (lambda i: f"img/{i}\udcff é") if strings else (lambda i: i * 2**55 - 7)
+        self.index = create(self.place, bits, model="itq")
+        self.naive = Naive()
+
+    def draw_codes(self, data, count):
+        # A few base codes give many duplicates and ties.
+        seeds = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+        return codes_of(*seeds, bits=self.bits)
+
+    @rule(data=st.data(), numbers=few_ids, described=st.sampled_from(["both", "neither", "paths"]))
+    def add(self, data, numbers, described):
+        ids = [self.key(number) for number in numbers]
+        codes = self.draw_codes(data, len(ids))
+        items = data.draw(st.lists(item, min_size=len(ids), max_size=len(ids)))
+        if described == "neither":
+            items = [(None, [])] * len(ids)
+            self.index.add(ids, codes)
+        elif described == "paths":
+            items = [(path, []) for path, _ in items]
+            self.index.add(ids, codes, paths=[path for path, _ in items])
+        else:
+            paths, labels = [path for path, _ in items], [names for _, names in items]
+            self.index.add(ids, codes, paths, labels)
+        self.naive.add(ids, codes, items)
+
+    @precondition(lambda self: self.naive.held)
+    @rule(data=st.data())
+    def remove(self, data):
+        held = list(self.naive.held)
+        ids = data.draw(st.lists(st.sampled_from(held), max_size=5))
+        self.index.remove(ids)
+        for key in set(ids):
+            del self.naive.held[key]
+
+    @precondition(lambda self: self.naive.held)
+    @rule(data=st.data())
+    def remove_unknown(self, data):
+        known = data.draw(st.sampled_from(list(self.naive.held)))
+        with pytest.raises(ValueError, match="holds no id"):
+            self.index.remove([known, self.key(99)])
+
+    @rule()
+    def compact(self):
+        self.index.compact()
+
+    @rule()
+    def reopen(self):
+        self.index.close()
+        self.index = open_index(self.place)
+
+    @rule(
+        data=st.data(), k=st.integers(1, 20), label=st.sampled_from([None, None, "bird", *LABELS])
+    )
+    def search(self, data, k, label):
+        queries = self.draw_codes(data, 3)
+        check_answers(self.index, self.naive, queries, k, label, self.bits // 2)
+
+    @invariant()
+    def holds_the_same(self):
+        if not hasattr(self, "naive"):
+            return
+        held = list(self.naive.held)
+        assert len(self.index) == len(held)
+        assert self.index.ids().tolist() == held
+        expected = [(path, tuple(labels)) for _, path, labels in self.naive.held.values()]
+        assert [tuple(item) for item in self.index.items(held)] == expected
+
+    def teardown(self):
+        if hasattr(self, "index"):
+            self.index.close()
+
+
+class StoreContract:
+    """The tests; subclasses give the fixture `places`."""
+
+    examples = 10
+    """How many random histories are played."""
+
+    def test_behaves_like_the_naive_index(self, places):
+        machine = type("Machine", (StoreMachine,), {"places": staticmethod(places)}).TestCase()
+        machine.settings = settings(
+            max_examples=self.examples,
+            stateful_step_count=15,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        machine.runTest()
+
+    @pytest.mark.parametrize("bits", [1, 12, 64, 100, 1024])
+    @pytest.mark.parametrize("strings", [False, True])
+    def test_search_and_within_are_exact_with_ties_in_insertion_order(self, places, bits, strings):
+        rng = np.random.default_rng(bits)
+        seeds = rng.integers(0, 8, 200)  # every code some 25 times
+        codes = codes_of(*seeds, bits=bits)
+        ids = [str(i) if strings else int(i) for i in rng.permutation(200)]
+        labels = [[LABELS[i % 4]] for i in range(200)]
+        naive = Naive()
+        with create(places(), bits) as index:
+            index.add(ids[:150], codes[:150], labels=labels[:150])
+            index.add(ids[100:], codes[100:], labels=labels[100:])
+            naive.add(ids[:150], codes[:150], [(None, names) for names in labels[:150]])
+            naive.add(ids[100:], codes[100:], [(None, names) for names in labels[100:]])
+            for k, label, radius in [(1, None, 0), (30, None, bits // 2), (300, "dog", bits)]:
+                check_answers(index, naive, codes_of(1, 2, 99, bits=bits), k, label, radius)
+
+    def test_many_queries_at_once(self, places):
+        codes, queries = random_codes(300, 16), random_codes(1000, 16, seed=1)
+        with create(places(), 16) as index:
+            index.add(range(300), codes)
+            ids, distances = index.search(queries, k=5)
+            within = index.within(queries, radius=4)
+        expected = queries.hamming(codes)
+        order = np.argsort(expected, axis=1, kind="stable")
+        np.testing.assert_array_equal(ids, order[:, :5])
+        np.testing.assert_array_equal(distances, np.sort(expected, axis=1)[:, :5])
+        for row in range(1000):
+            near = [i for i in order[row] if expected[row, i] <= 4]
+            assert within.ids[row].tolist() == near
+            assert within.distances[row].tolist() == expected[row, near].tolist()
+
+    def test_model_bits_and_content_are_kept(self, places):
+        place = places()
+        with create(place, 1024, model="dsdh/é", attachments={"a": b"\0\xff"}) as index:
+            index.add(["x"], random_codes(1, 1024), ["p"], [["l"]])
+        with open_index(place) as index:
+            assert (index.bits, index.model, len(index)) == (1024, "dsdh/é", 1)
+            assert repr(index).endswith("1024 bits)")
+            assert index.codes(["x"]) == random_codes(1, 1024)
+            assert index.items(["x"]) == [("p", ("l",))]
+            assert index.attachments() == {"a": b"\0\xff"}
+            assert type(index.path)(index.path) == index.path
+
+    def test_an_empty_index_answers_with_padding(self, places):
+        with create(places(), 9) as index:
+            assert (len(index), index.model, index.labels()) == (0, None, [])
+            assert index.ids().tolist() == []
+            ids, distances = index.search(random_codes(2, 9), k=3)
+            assert ids.tolist() == distances.tolist() == [[-1] * 3] * 2
+            assert [found.tolist() for found in index.within(random_codes(2, 9)).ids] == [[], []]
+            assert index.search(random_codes(0, 9), k=3).ids.shape == (0, 3)
+            assert index.within(random_codes(0, 9)) == ([], [])
+            assert index.items([]) == []
+            assert len(index.codes([])) == 0
+            index.add([], random_codes(0, 9))
+            index.remove([])
+            index.attach({})
+            index.compact()
+            assert len(index) == 0
+
+    @pytest.mark.parametrize("bits", [1, 12, 64, 100])
+    def test_ids_and_codes_come_back(self, places, bits):
+        codes = random_codes(10, bits)
+        with create(places(), bits) as index:
+            index.add(range(6), codes[:6])
+            index.add(np.arange(6, 10, dtype=np.int32), codes[6:])
+            index.remove([0, 7, 7])
+            index.add([3], codes[:1])
+            assert index.ids().dtype == np.int64
+            assert index.ids().tolist() == [1, 2, 4, 5, 6, 8, 9, 3]
+            assert index.codes([9, 3, 1, 9]) == codes[[9, 0, 1, 9]]
+            with pytest.raises(ValueError, match="holds no id 7"):
+                index.codes([1, 7])
+            index.compact()
+            assert index.ids().tolist() == [1, 2, 4, 5, 6, 8, 9, 3]
+            assert index.codes([9, 3, 1]) == codes[[9, 0, 1]]
+
+    def test_the_largest_and_smallest_ids(self, places):
+        ids = [-(2**63), 2**63 - 1, 0, -1]
+        with create(places(), 12) as index:
+            index.add(ids, random_codes(4, 12))
+            assert index.ids().tolist() == ids
+            found, distances = index.search(random_codes(4, 12)[3], k=4)
+            assert sorted(found[0].tolist()) == sorted(ids)
+            assert distances[0, found[0].tolist().index(-1)] == 0
+
+    def test_strings_of_any_kind_come_back(self, places):
+        codes = random_codes(len(ODD_NAMES), 12)
+        labels = [[name, "all"] for name in ODD_NAMES]
+        place = places()
+        with create(place, 12) as index:
+            index.add(ODD_NAMES, codes, [name + "\0" for name in ODD_NAMES], labels)
+        with open_index(place) as index:
+            assert index.ids().tolist() == ODD_NAMES
+            expected = [(name + "\0", (name, "all")) for name in ODD_NAMES]
+            assert index.items(ODD_NAMES) == expected
+            assert index.labels() == sorted([*ODD_NAMES, "all"])
+            for number, name in enumerate(ODD_NAMES):
+                assert index.search(codes[number], k=2, label=name).ids.tolist() == [[name, None]]
+            index.remove(ODD_NAMES[3:])
+            assert index.ids().tolist() == ODD_NAMES[:3]
+
+    def test_labels_in_use(self, places):
+        with create(places(), 12) as index:
+            index.add([1, 2, 3], random_codes(3, 12), labels=[["b", "a", "b"], ["c"], []])
+            index.add([4], random_codes(1, 12))
+            assert index.labels() == ["a", "b", "c"]
+            assert index.items([1, 3, 4]) == [(None, ("b", "a", "b")), (None, ()), (None, ())]
+            index.remove([2])
+            assert index.labels() == ["a", "b"]
+            index.add([1], random_codes(1, 12), labels=[["\udcff"]])
+            assert index.labels() == ["\udcff"]
+
+    def test_paths_and_labels_are_replaced_with_the_code(self, places):
+        with create(places(), 12) as index:
+            index.add(["a", "b"], codes_of(1, 2), ["p", "q"], [["x"], ["x"]])
+            index.add(["a"], codes_of(3))
+            assert index.items(["a", "b"]) == [(None, ()), ("q", ("x",))]
+            assert index.search(codes_of(1), k=2, label="x").ids.tolist() == [["b", None]]
+
+    def test_attachments_are_kept_replaced_and_deleted(self, places):
+        place = places()
+        contents = {name: name.encode("utf-8", "surrogatepass") * 2 for name in ODD_NAMES}
+        with create(place, 12, attachments={"model": bytes(100_000)}) as index:
+            assert index.attachments() == {"model": bytes(100_000)}
+            index.attach({"model": None, **contents})
+            assert index.attachments() == contents
+            index.attach({"plain": b"other", "caf\u00e9": None, "never there": None})
+            contents["plain"] = b"other"
+            del contents["caf\u00e9"]
+            assert index.attachments() == contents
+            index.add([1], random_codes(1, 12))
+            index.compact()
+        with open_index(place) as index:
+            assert index.attachments() == contents
+            assert len(index) == 1
+
+    def test_a_prefix_selects_attachments_in_order(self, places):
+        names = ["b/1", "a", "a/2", "a0", "a/\U0010ffff", "a/%", "a/_", "a/1", "A/1"]
+        with create(places(), 12) as index:
+            index.attach(dict.fromkeys(names, b""))
+            below = ["a/%", "a/1", "a/2", "a/_", "a/\U0010ffff"]
+            assert list(index.attachments("a/")) == below
+            assert list(index.attachments("a/%")) == ["a/%"]
+            assert list(index.attachments("c")) == []
+
+    def test_another_who_opened_it_sees_every_change(self, places):
+        place = places()
+        with create(place, 12) as index, open_index(place) as reader:
+            index.add(["a", "b"], codes_of(1, 2), labels=[["x"], []])
+            assert reader.ids().tolist() == ["a", "b"]
+            assert reader.search(codes_of(1), k=1).ids.tolist() == [["a"]]
+            index.remove(["a"])
+            assert (len(reader), reader.labels()) == (1, [])
+            reader.add(["c"], codes_of(3))
+            assert index.codes(["c"]) == codes_of(3)
+            index.attach({"n": b"1"})
+            assert reader.attachments() == {"n": b"1"}
+
+    def test_a_transaction_happens_whole_or_not_at_all(self, places):
+        place = places()
+        with create(place, 12) as index, open_index(place) as reader:
+            index.add(["a", "b"], codes_of(1, 2), labels=[["x"], ["y"]])
+            index.attach({"n": b"2"})
+
+            def fail_half_way():
+                with index.transaction():
+                    index.add(["c", "a"], codes_of(3, 4), labels=[["z"], ["z"]])
+                    index.attach({"n": b"3"})
+                    index.remove(["b"])
+                    index.remove(["z"])
+
+            with pytest.raises(ValueError, match="holds no id 'z'"):
+                fail_half_way()
+            for view in (index, reader):
+                assert view.ids().tolist() == ["a", "b"]
+                assert view.codes(["a", "b"]) == codes_of(1, 2)
+                assert view.labels() == ["x", "y"]
+                assert view.attachments() == {"n": b"2"}
+                assert len(view) == 2
+            with index.transaction():
+                index.remove(["b"])
+                index.attach({"n": b"1"})
+                assert reader.ids().tolist() == ["a", "b"]
+                assert reader.attachments() == {"n": b"2"}
+            for view in (index, reader):
+                assert view.ids().tolist() == ["a"]
+                assert view.attachments() == {"n": b"1"}
+
+    def test_a_transaction_sees_its_own_changes(self, places):
+        with create(places(), 12) as index:
+            index.add(["a", "b"], codes_of(1, 2))
+            with index.transaction():
+                index.add(["c", "a"], codes_of(3, 4), labels=[["z"], []])
+                index.remove(["b"])
+                index.attach({"n": b"3"})
+                assert index.ids().tolist() == ["c", "a"]
+                assert index.codes(["a", "c"]) == codes_of(4, 3)
+                assert (len(index), index.labels()) == (2, ["z"])
+                assert index.items(["c"]) == [(None, ("z",))]
+                assert index.search(codes_of(4), k=1).ids.tolist() == [["a"]]
+                assert index.attachments() == {"n": b"3"}
+                with index.transaction():  # one inside of another is a part of it
+                    index.remove(["c"])
+            assert index.ids().tolist() == ["a"]
+
+    def test_an_inner_transaction_that_fails_undoes_the_outer_one(self, places):
+        with create(places(), 12) as index:
+            index.add([1], codes_of(1))
+
+            def fail_inside():
+                with index.transaction():
+                    index.add([2], codes_of(2))
+                    with index.transaction():
+                        index.add([3], codes_of(3))
+                        index.remove([99])
+
+            with pytest.raises(ValueError, match="holds no id 99"):
+                fail_inside()
+            assert index.ids().tolist() == [1]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"ids": [1, 2, 1]}, "1 is given twice"),
+            ({"ids": [1, 2]}, "2 ids for 3 codes"),
+            ({"ids": ["a", "b", "c"]}, "integer ids, got string ids"),
+            ({"ids": [1, "b", 2]}, "all integers or all strings"),
+            ({"ids": [1, True, 2]}, "all integers or all strings"),
+            ({"ids": [1, 2, 2**63]}, "between"),
+            ({"ids": "abc"}, "a list of"),
+            ({"ids": ["a", "b", "c\0"]}, "null character"),
+            ({"codes": random_codes(3, 8)}, "7 bits, got 8"),
+            ({"codes": [[1, 2, 3]]}, "Hamming distance, which means nothing for list"),
+            ({"paths": ["a", "b"]}, "2 paths for 3 codes"),
+            ({"paths": ["a", "b", b"c"]}, "a path is a string"),
+            ({"labels": [[], []]}, "2 lists of labels for 3 codes"),
+            ({"labels": ["cat", "dog", "cat"]}, "list of names, got 'cat'"),
+            ({"labels": [[1], [], []]}, "list of names"),
+        ],
+    )
+    def test_a_wrong_batch_is_refused_and_nothing_is_written(self, places, change, message):
+        with create(places(), 7) as index:
+            index.add([5], random_codes(1, 7), ["five"])
+            with pytest.raises(ValueError, match=message):
+                index.add(**{"ids": [1, 2, 3], "codes": random_codes(3, 7)} | change)
+            assert index.ids().tolist() == [5]
+            assert index.items([5]) == [("five", ())]
+
+    def test_wrong_questions_are_refused(self, places):
+        with create(places(), 7) as index:
+            index.add(["x"], random_codes(1, 7))
+            for call, message in [
+                (lambda: index.search(random_codes(1, 8)), "7 bits, got 8"),
+                (lambda: index.within(random_codes(1, 6)), "7 bits, got 6"),
+                (lambda: index.search(random_codes(1, 7), k=0), "k is a whole number"),
+                (lambda: index.search(random_codes(1, 7), k=True), "k is a whole number"),
+                (lambda: index.within(random_codes(1, 7), radius=-1), "radius is a whole number"),
+                (lambda: index.items(["x", "y"]), "no id 'y'"),
+                (lambda: index.items([3]), "no id 3"),
+                (lambda: index.remove([3]), "no id 3"),
+                (lambda: index.codes(["x", "\udcff"]), "no id"),
+            ]:
+                with pytest.raises(ValueError, match=message):
+                    call()
+            assert len(index) == 1
+        for call in (
+            lambda: index.search(random_codes(1, 7)),
+            lambda: len(index),
+            lambda: index.add(["y"], random_codes(1, 7)),
+            lambda: index.transaction().__enter__(),
+        ):
+            with pytest.raises(ValueError, match="closed"):
+                call()
+        index.close()
+
+    @pytest.mark.parametrize("bits", [0, -3, 1025, 2.5, True])
+    def test_bits_are_1_to_1024(self, places, bits):
+        place = places()
+        with pytest.raises(ValueError, match="bits"):
+            create(place, bits)
+        with pytest.raises(FileNotFoundError):
+            open_index(place)
+
+    def test_only_what_is_there_opens_and_only_what_is_not_is_made(self, places):
+        place = places()
+        with pytest.raises(FileNotFoundError, match="no such index"):
+            open_index(place)
+        with pytest.raises(ValueError, match="how many bits"):
+            open_index(place, create=True)
+        with create(place, 12, model="itq") as index:
+            index.add([1], random_codes(1, 12))
+        with pytest.raises(FileExistsError, match="exists already"):
+            create(place, 12)
+        with pytest.raises(ValueError, match="holds codes of 12 bits, not of 16"):
+            open_index(place, bits=16)
+        with pytest.raises(ValueError, match="holds codes by itq, which do not compare"):
+            open_index(place, model="dsdh")
+        with open_index(place, bits=12, model="itq") as index:
+            assert len(index) == 1
+
+    def test_threads_share_an_index(self, places):
+        """One thread adds, replaces and removes; each search sees whole batches only."""
+        codes = random_codes(10, 16)
+        wrong, done = [], threading.Event()
+
+        def search(index):
+            try:
+                while not done.is_set():
+                    ids, distances = index.search(codes[:1], k=1000)
+                    found = ids[0][distances[0] >= 0]
+                    if len(found) % 10 or len(set(found.tolist())) != len(found):
+                        wrong.append(found)
+            except Exception as error:
+                wrong.append(error)
+
+        with create(places(), 16) as index:
+            threads = [threading.Thread(target=search, args=(index,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for start in range(0, 100, 10):
+                index.add(range(start, start + 10), codes)
+                if start % 50 == 40:
+                    index.add(range(start, start + 10), codes)
+                    index.remove(range(start - 10, start))
+                    index.compact()
+            done.set()
+            for thread in threads:
+                thread.join()
+            assert wrong == []
+            assert len(index) == 80
