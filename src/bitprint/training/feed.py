@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -31,11 +31,19 @@ class Feed:
     ----------
     source : ImageSet or ndarray of float32, shape (N, d)
     device : torch.device
+    part : callable, optional
+        Which rows of a batch to read, where several processes share it; all of them by default.
     """
 
-    def __init__(self, source: Source, device: torch.device) -> None:
+    def __init__(
+        self,
+        source: Source,
+        device: torch.device,
+        part: Callable[[Tensor], Tensor] = lambda rows: rows,
+    ) -> None:
         self._source = source
         self._device = device
+        self._part = part
         item = int(np.prod(item_shape(source))) * (1 if isinstance(source, ImageSet) else 4)
         fits = device.type == "cpu" and isinstance(source, np.ndarray)
         if device.type == "cuda":
@@ -46,10 +54,13 @@ class Feed:
         return len(self._source)
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (rows, items) on the device, for the rows of `order` in turn."""
+        """Yield (rows, items) on the device, for the rows of `order` in turn.
+
+        Rows are those of the whole batch, items those of this process's part of it.
+        """
         if self._resident is not None:
             for rows in order.to(self._device).split(batch_size):
-                yield rows, self._resident[rows]
+                yield rows, self._resident[self._part(rows)]
         else:
             yield from self._read_ahead(order.split(batch_size))
 
@@ -65,7 +76,7 @@ class Feed:
         def read() -> None:
             try:
                 for rows in batches:
-                    items = self._read(rows.numpy())
+                    items = self._read(self._part(rows).numpy())
                     ready.put(items.pin_memory() if self._device.type == "cuda" else items)
                     if stopped.is_set():
                         return

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from bitprint.training.augment import augment
+from bitprint.training.average import finish_average, follow, start_average
+from bitprint.training.distributed import ALONE, Workers
 from bitprint.training.feed import Feed
 from bitprint.training.order import balanced_order
 from bitprint.training.plan import Training
 from bitprint.training.progress import EpochBar
 from bitprint.training.run import RunFolder
 from bitprint.training.state import HashNet, Objective, State
+from bitprint.training.whole_batch import whole_batches
 
 
 def train(
@@ -28,11 +31,13 @@ def train(
     seed: int = 0,
     run: RunFolder | None = None,
     progress: bool = False,
+    workers: Workers = ALONE,
 ) -> list[dict[str, Any]]:
     """Train `net` in place; return the figures of every epoch.
 
     Everything random in an epoch is drawn from (seed, epoch), so that a run which is killed and
-    resumed from its last checkpoint goes on as if nothing had happened.
+    resumed from its last checkpoint goes on as if nothing had happened. Several processes give
+    what one gives, but for the order in which floating-point numbers are added.
 
     Parameters
     ----------
@@ -52,15 +57,27 @@ def train(
         Where checkpoints and figures go; resumed from when it holds a checkpoint.
     progress : bool
         Show a progress bar.
+    workers : Workers
+        The processes that train together, each with its part of `feed`. The first of them writes
+        and reports.
     """
-    optimizer = _optimizer(net, training)
+    optimizer = make_optimizer(net, training)
     objective.prepare(state)
+    if training.average:
+        start_average(net, state)
     first, history = run.restore(net, optimizer, state) if run else (0, [])
+    _begin_alike(net, state, first, run, workers)
     devices = [state.device] if state.device.type == "cuda" else []
-    with EpochBar(training.epochs, first, enabled=progress) as bar, torch.random.fork_rng(devices):
+    with (
+        EpochBar(training.epochs, first, enabled=progress and workers.first) as bar,
+        torch.random.fork_rng(devices),
+        whole_batches(net, workers),
+    ):
         for epoch in range(first, training.epochs):
             started = time.perf_counter()
-            losses = _one_epoch(net, objective, feed, state, training, optimizer, seed, epoch, bar)
+            losses = _one_epoch(
+                net, objective, feed, state, training, optimizer, seed, epoch, bar, workers
+            )
             total = sum(losses.values())
             if not math.isfinite(total):
                 raise FloatingPointError(_not_finite("loss", epoch, run))
@@ -69,14 +86,18 @@ def train(
                 raise FloatingPointError(_not_finite("network", epoch, run))
             row: dict[str, Any] = {"epoch": epoch + 1, "loss": total, **losses}
             row |= objective.after_epoch(state)
+            # All have computed the same; where their hardware rounds differently, one counts.
+            workers.copy_from_first(state.tensors.values())
             seconds = time.perf_counter() - started
             row |= {"lr": optimizer.param_groups[0]["lr"], "seconds": round(seconds, 3)}
             bar.finish_epoch(epoch + 1, total, len(feed) / seconds)
             history.append(row)
-            if run:
+            if run and workers.first:
                 run.write_metrics(history)
                 if run.due() or epoch + 1 == training.epochs:
                     run.save(history, net, optimizer, state)
+    if training.average:
+        finish_average(net, state)
     return history
 
 
@@ -90,6 +111,7 @@ def _one_epoch(
     seed: int,
     epoch: int,
     bar: EpochBar,
+    workers: Workers,
 ) -> dict[str, float]:
     """One pass over the training set; returns the mean of every part of the loss."""
     torch.manual_seed(_mix(seed, epoch))
@@ -105,11 +127,14 @@ def _one_epoch(
     for step, (rows, items) in enumerate(feed.batches(order, training.batch_size)):
         _set_rate(optimizer, training, epoch, (epoch + step / steps) / training.epochs)
         if items.ndim == 4:
-            items = augment(items, training.augment, generator)
-        parts = objective.loss(net(items), rows, state)
+            items = _augment_part(items, training.augment, generator, len(rows), workers)
+        parts = objective.loss(workers.forward(net, items, len(rows)), rows, state)
         optimizer.zero_grad(set_to_none=True)
         torch.stack(list(parts.values())).sum().backward()
+        workers.sum_gradients(net)
         optimizer.step()
+        if training.average:
+            follow(net, state, training.average, epoch * steps + step)
         for name, value in parts.items():
             # Sums stay on the device: reading one here would make it wait.
             sums[name] = sums.get(name, torch.zeros((), device=state.device)) + value.detach()
@@ -117,7 +142,33 @@ def _one_epoch(
     return {name: float(value) / steps for name, value in sums.items()}
 
 
-def _optimizer(net: HashNet, training: Training) -> torch.optim.Optimizer:
+def _begin_alike(
+    net: HashNet, state: State, first: int, run: RunFolder | None, workers: Workers
+) -> None:
+    """Begin in all processes with the network and the buffers of the first one."""
+    folder = run.path if run else "the run"
+    workers.check_same(
+        f"{first} epochs",
+        f"{folder}: not all processes find the same checkpoint in it; "
+        "put the run on a disk that all machines share",
+    )
+    workers.copy_from_first([*net.state_dict().values(), *state.tensors.values()])
+
+
+def _augment_part(
+    items: Tensor, kind: str, generator: torch.Generator, count: int, workers: Workers
+) -> Tensor:
+    """Change this process's images of a batch of `count` as one process would change them."""
+    if workers.size == 1 or kind == "none":
+        return augment(items, kind, generator)
+    # What is drawn for an image depends on its place in the batch.
+    batch = items.new_zeros(count, *items.shape[1:])
+    workers.part(batch).copy_(items)
+    return workers.part(augment(batch, kind, generator))
+
+
+def make_optimizer(net: HashNet, training: Training) -> torch.optim.Optimizer:
+    """Return the optimiser of a plan: hash layer and trunk are groups with rates of their own."""
     groups = [{"params": list(net.head.parameters())}, {"params": list(net.trunk.parameters())}]
     if training.optimizer == "sgd":
         return torch.optim.SGD(

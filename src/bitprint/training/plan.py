@@ -38,6 +38,9 @@ class Training:
     augment : str
         "none", or some of "flip", "shift", "colour" and "erase" joined by plus signs: random
         changes of the images, see `bitprint.training.augment`.
+    average : float
+        Where it is not 0, the network at the end is a running average of all networks on the
+        way, of which this share stays at each step: 0.99 looks back over some hundred steps.
     per_class : int, optional
         How many images of one class follow each other, so that a batch of 100 with 10 of a class
         holds ten classes; never more than half a batch, so that each has two classes at least. By
@@ -60,6 +63,7 @@ class Training:
     momentum: float = 0.0
     weight_decay: float = 5e-4
     augment: str = "none"
+    average: float = 0.0
     per_class: int | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
@@ -76,6 +80,8 @@ class Training:
                 continue
             if not isinstance(rate, int | float) or not (math.isfinite(rate) and rate >= 0):
                 raise ValueError(f"{name} must be a finite number of at least 0, got {rate!r}")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be at least 0 and below 1, got {self.average!r}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(

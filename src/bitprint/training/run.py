@@ -40,9 +40,16 @@ class RunFolder:
         self._identity = identity
         self._checkpoint = self.path / "checkpoint" / "last.safetensors"
         self._metrics = self.path / "metrics.csv"
-        self.kept_epochs = 0  # of the checkpoint that is there
         self._saved_at = 0.0
         self._save_seconds = 0.0
+
+    @property
+    def kept_epochs(self) -> int:
+        """How many epochs the checkpoint that is there has seen; 0 where there is none."""
+        if not self._checkpoint.exists():
+            return 0
+        with safe_open(self._checkpoint, framework="pt") as file:
+            return len(json.loads(file.metadata()["history"]))
 
     def due(self) -> bool:
         """Is it time for a checkpoint? Writing them takes at most a twentieth of the run."""
@@ -69,7 +76,6 @@ class RunFolder:
         }
         tensors = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
         write_atomically(self._checkpoint, serialise(tensors, metadata))
-        self.kept_epochs = len(history)
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - started
 
@@ -91,7 +97,6 @@ class RunFolder:
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": moments, "param_groups": groups})
         history: History = json.loads(metadata["history"])
-        self.kept_epochs = len(history)
         return len(history), history
 
     def write_metrics(self, history: History) -> None:

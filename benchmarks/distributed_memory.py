@@ -1,0 +1,96 @@
+"""Memory of each process that trains on a set of the size of NUS-WIDE, against N K arithmetic.
+
+    torchrun --nproc-per-node 2 benchmarks/distributed_memory.py
+
+The network is a small one over 8 random features, so that what grows is the labels, what DSDH
+keeps (the last outputs U and the codes B, each N x K), the batch compared with all images, and the
+copies of the discrete step. An N x N matrix would take 140 GiB. Without torchrun: one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import bitprint as bp
+from bitprint.training.distributed import joined
+from bitprint.training.state import State
+
+MIB = 2**20
+
+
+def resident() -> float:
+    """MiB of this process's memory that are in use now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / MIB
+
+
+def peak() -> float:
+    """MiB that it has had in use at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=193_734)
+    parser.add_argument("--bits", type=int, default=48)
+    parser.add_argument("--labels", type=int, default=21)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=3)
+    given = parser.parse_args()
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((given.images, 8), np.float32)
+    labels = (rng.random((given.images, given.labels)) < 0.1).astype(np.uint8)
+    labels[:, 0] |= labels.sum(axis=1) == 0
+    hasher = bp.create("dsdh", given.bits, epochs=1, batch_size=given.batch, device="cpu")
+    measured = {}
+
+    class EnoughError(Exception):
+        """Raised after a few steps: their memory is that of all others."""
+
+    loss, after_epoch = hasher.loss, hasher.after_epoch
+    seen = []
+
+    def watched(outputs: torch.Tensor, rows: torch.Tensor, state: State) -> dict:
+        seen.append(1)
+        if len(seen) == 1:
+            measured["labels and buffers"] = resident() - start
+        if len(seen) > given.steps:
+            measured["these and the steps, at most"] = peak() - start
+            after_epoch(state)
+            measured["these and the discrete step, at most"] = peak() - start
+            raise EnoughError
+        return loss(outputs, rows, state)
+
+    hasher.loss = watched
+    with joined("cpu") as workers:
+        warm_up = bp.create("dsdh", given.bits, epochs=1, batch_size=8, device="cpu")
+        warm_up.fit(features[:16], labels[:16])
+        start = resident()
+        with suppress(EnoughError):
+            hasher.fit(features, labels)
+        report(given, measured, workers.rank, workers.size)
+        workers.wait()
+
+
+def report(given: argparse.Namespace, measured: dict[str, float], rank: int, size: int) -> None:
+    state = given.images * (2 * given.bits + given.labels) * 4 / MIB
+    pairs = given.batch * given.images * 4 / MIB
+    lines = [
+        f"process {rank + 1} of {size}: N = {given.images:,}, K = {given.bits}, "
+        f"c = {given.labels}, batches of {given.batch}",
+        f"  U and B (N x K each) and labels (N x c), float32: {state:,.0f} MiB",
+        f"  one batch against all images, float32: {pairs:,.0f} MiB",
+        *[f"  grown by {name}: {value:,.0f} MiB" for name, value in measured.items()],
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

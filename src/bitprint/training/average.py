@@ -1,0 +1,50 @@
+"""Averaged weights: a running mean of the network that training ends with in place of the last."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bitprint.training.state import State
+
+_PREFIX = "average."
+
+
+def start_average(net: nn.Module, state: State) -> None:
+    """Put a copy of the network's weights and running averages into the state.
+
+    There a checkpoint finds it.
+    """
+    for name, value in _followed(net).items():
+        state.tensors[_PREFIX + name] = value.detach().clone()
+
+
+def follow(net: nn.Module, state: State, decay: float, steps: int) -> None:
+    """Move the average towards the network.
+
+    Parameters
+    ----------
+    net : Module
+    state : State
+        Holds the average.
+    decay : float
+        How much of the average stays, once training is long enough.
+    steps : int
+        Steps done: after few, less stays, so that the first weights are soon forgotten.
+    """
+    share = 1 - min(decay, (1 + steps) / (10 + steps))
+    followed = _followed(net)
+    averages = [state.tensors[_PREFIX + name] for name in followed]
+    torch._foreach_lerp_(averages, [value.detach() for value in followed.values()], share)
+
+
+def finish_average(net: nn.Module, state: State) -> None:
+    """Give the network the averaged weights, and take them out of the state."""
+    with torch.no_grad():
+        for name, value in _followed(net).items():
+            value.copy_(state.tensors.pop(_PREFIX + name))
+
+
+def _followed(net: nn.Module) -> dict[str, Tensor]:
+    """Everything of the network but counters."""
+    return {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
