@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 Ids = NDArray[Any]
 Positions = NDArray[np.int64]
 
+IdList = Iterable[int] | Iterable[str]
+"""What a person gives as ids."""
 
-def as_ids(ids: Iterable[int] | Iterable[str]) -> Ids:
+
+def as_ids(ids: IdList) -> Ids:
     """Return ids as one array: int64, or objects that are all strings.
 
     Examples

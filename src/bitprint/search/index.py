@@ -14,19 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.codes import Codes, check_bits
+from bitprint.codes import Codes
 from bitprint.search import attachments as attached
-from bitprint.search.details import Item, as_items
+from bitprint.search.checks import check_batch, check_codes, check_length, check_whole
+from bitprint.search.details import Item
 from bitprint.search.file import Header, IndexFile
-from bitprint.search.ids import Ids, Positions, as_ids, first_repeated
+from bitprint.search.ids import IdList, Ids, Positions, as_ids
 from bitprint.search.memory import View
 from bitprint.search.mih_choice import MultiIndex
 from bitprint.search.mirror import Mirror
 from bitprint.words import as_words
-
-_MOST_BITS = 1024
-
-IdList = Iterable[int] | Iterable[str]
 
 
 class Matches(NamedTuple):
@@ -117,10 +114,8 @@ class Index:
         timeout : float, default=30.0
             Seconds to wait for another writer before giving up.
         """
-        if check_bits(bits) > _MOST_BITS:
-            raise ValueError(f"an index holds codes of at most {_MOST_BITS} bits, got {bits}")
         contents = attachments or {}
-        header = Header(int(bits), model, attached=len(contents))
+        header = Header(check_length(bits), model, attached=len(contents))
         fill = partial(attached.write, contents=contents) if contents else None
         IndexFile.create(Path(path), header, fill)
         return cls.open(path, timeout=timeout)
@@ -181,14 +176,7 @@ class Index:
         labels : iterable of iterables of str, length N, optional
             The names of the labels of each image: none, one or several.
         """
-        new = as_ids(ids)
-        self._check_codes(codes)
-        if len(new) != len(codes):
-            raise ValueError(f"{len(new)} ids for {len(codes)} codes; give one per code")
-        items = as_items(len(new), paths, labels)
-        repeated = first_repeated(new)
-        if repeated is not None:
-            raise ValueError(f"the id {repeated!r} is given twice in one batch")
+        new, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
         if len(new):
             self._mirror.add(new, codes.packed, items)
 
@@ -227,8 +215,8 @@ class Index:
             Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, ties by
             insertion; padded where the index has fewer codes.
         """
-        self._check_codes(codes)
-        k = _check_whole("k", k, 1)
+        check_codes(self.path, self.bits, codes)
+        k = check_whole("k", k, 1)
         view = self._mirror.view(label)
         queries = as_words(codes.packed)
         positions, distances = self._multi_index.nearest(queries, view, k, label)
@@ -252,8 +240,8 @@ class Index:
             Unpacks to (ids, distances), each a list of Q arrays, ordered by distance, ties by
             insertion.
         """
-        self._check_codes(codes)
-        radius = _check_whole("radius", radius, 0)
+        check_codes(self.path, self.bits, codes)
+        radius = check_whole("radius", radius, 0)
         view = self._mirror.view(label)
         queries = as_words(codes.packed)
         offsets, positions, distances = self._multi_index.within(queries, view, radius)
@@ -311,17 +299,6 @@ class Index:
         """
         return self._mirror.transaction()
 
-    def _check_codes(self, codes: Codes) -> None:
-        if not isinstance(codes, Codes):
-            raise ValueError(
-                f"{self.path}: an index searches Codes by Hamming distance, which means nothing "
-                f"for {type(codes).__name__}; rank those by a distance of their own"
-            )
-        if codes.bits != self.bits:
-            raise ValueError(
-                f"{self.path}: this index holds codes of {self.bits} bits, got {codes.bits}"
-            )
-
 
 def _ids_at(view: View, positions: Positions) -> Ids:
     """Return the ids at positions of any shape; -1 or None where the position is -1."""
@@ -330,9 +307,3 @@ def _ids_at(view: View, positions: Positions) -> Ids:
     found = positions >= 0
     ids[found] = view.ids[positions[found]]
     return ids
-
-
-def _check_whole(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} is a whole number of at least {least}, got {value!r}")
-    return int(value)

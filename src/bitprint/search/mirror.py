@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.search import attachments, chunks, details
+from bitprint.search.checks import check_kind, no_such_id
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.file import Header, IndexFile
 from bitprint.search.ids import Ids, Positions, kind_of
@@ -63,10 +64,7 @@ class Mirror:
     def add(self, ids: Ids, packed: chunks.Packed, items: Sequence[Item] | None) -> None:
         """Append codes, and bury those whose ids they take over."""
         with self._lock, self._writing() as header:
-            if header.kind not in (None, kind_of(ids)):
-                raise ValueError(
-                    f"{self.path}: this index has {header.kind} ids, got {kind_of(ids)} ids"
-                )
+            check_kind(self.path, header.kind, ids)
             replaced = self._memory.find(ids)
             replaced = replaced[replaced >= 0]
             chunks.append(self._file, header.total, packed, ids, items)
@@ -163,8 +161,7 @@ class Mirror:
             else np.full(len(ids), -1, np.int64)
         )
         if np.any(positions < 0):
-            unknown = ids[positions < 0].tolist()[0]
-            raise ValueError(f"{self.path}: the index holds no id {unknown!r}")
+            raise no_such_id(self.path, ids[positions < 0].tolist()[0])
         return positions
 
     def _bury(self, positions: Positions) -> None:

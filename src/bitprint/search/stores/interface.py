@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.search.details import Item
-from bitprint.search.index import IdList, Matches, MatchesWithin
+from bitprint.search.ids import IdList
+from bitprint.search.index import Matches, MatchesWithin
 
 
 class Store(Protocol):

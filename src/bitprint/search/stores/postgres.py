@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from psycopg import errors
 
 from bitprint.codes import Codes
-from bitprint.search.details import Item
-from bitprint.search.ids import as_ids, kind_of
-from bitprint.search.index import IdList, Matches, MatchesWithin
-from bitprint.search.stores import postgres_hnsw as hnsw
-from bitprint.search.stores import postgres_tables as tables
-from bitprint.search.stores.checks import (
+from bitprint.search.checks import (
     check_batch,
     check_codes,
     check_kind,
     check_length,
     check_whole,
 )
+from bitprint.search.details import Item
+from bitprint.search.ids import IdList, as_ids, kind_of
+from bitprint.search.index import Matches, MatchesWithin
+from bitprint.search.stores import postgres_hnsw as hnsw
+from bitprint.search.stores import postgres_tables as tables
 from bitprint.search.stores.postgres_codes import NEAREST, WITHIN, CodesTable
 from bitprint.search.stores.postgres_connection import Connection, Connections, parse_address
 from bitprint.search.stores.postgres_rows import (

@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import errors, sql
 
 from bitprint.search.attachments import MOST_BYTES
-from bitprint.search.stores.checks import MOST_BITS
+from bitprint.search.checks import MOST_BITS
 from bitprint.search.stores.postgres_connection import Connection
 from bitprint.search.stores.text import from_text, to_text
 

@@ -1,4 +1,4 @@
-"""What an index asks of its arguments, the same for every store."""
+"""What an index asks of its arguments, wherever it keeps its codes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 
 from bitprint.codes import Codes, check_bits
 from bitprint.search.details import Item, as_items
-from bitprint.search.ids import Ids, as_ids, first_repeated, kind_of
-from bitprint.search.index import IdList
+from bitprint.search.ids import IdList, Ids, as_ids, first_repeated, kind_of
 
 MOST_BITS = 1024
 
@@ -22,7 +21,7 @@ def check_length(bits: int) -> int:
     return int(bits)
 
 
-def check_codes(place: str, bits: int, codes: Codes) -> None:
+def check_codes(place: object, bits: int, codes: Codes) -> None:
     """Raise a ValueError unless these are codes that the index at `place` compares with."""
     if not isinstance(codes, Codes):
         raise ValueError(
@@ -34,7 +33,7 @@ def check_codes(place: str, bits: int, codes: Codes) -> None:
 
 
 def check_batch(
-    place: str,
+    place: object,
     bits: int,
     ids: IdList,
     codes: Codes,
@@ -53,7 +52,7 @@ def check_batch(
     return new, items
 
 
-def check_kind(place: str, kind: str | None, ids: Ids) -> None:
+def check_kind(place: object, kind: str | None, ids: Ids) -> None:
     """Raise a ValueError if an index that has ids of one kind is given the other."""
     if kind not in (None, kind_of(ids)):
         raise ValueError(f"{place}: this index has {kind} ids, got {kind_of(ids)} ids")
@@ -66,6 +65,6 @@ def check_whole(name: str, value: int, least: int) -> int:
     return int(value)
 
 
-def no_such_id(place: str, identifier: object) -> ValueError:
+def no_such_id(place: object, identifier: object) -> ValueError:
     """The error for an id that the index does not hold."""
     return ValueError(f"{place}: the index holds no id {identifier!r}")
