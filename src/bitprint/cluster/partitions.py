@@ -1,0 +1,229 @@
+"""A folder of codes in Parquet: what is to be encoded, and partition by partition what has been.
+
+`_listing.parquet` holds the ids and paths of all pictures, `part-00000.parquet` and so on the
+codes of those that could be read. Each file is written at once or not at all, so that the folder
+says at any moment which partitions are missing. Readers of Parquet folders leave out names that
+begin with an underscore.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from bitprint.cluster.listing import Failed, Listing
+from bitprint.codes import Codes
+from bitprint.files import write_atomically
+
+FAILED = "failed.csv"
+_LISTING = "_listing.parquet"
+_FORMAT = "bitprint.partitions"
+_VERSION = 1
+
+
+class Job(NamedTuple):
+    """What a folder of codes holds, or will hold when all is done."""
+
+    source: str
+    """Where the pictures come from."""
+    bits: int
+    model: str
+    """The identity of what makes the codes, see `bitprint.photos.encoder.Encoder`."""
+    pictures: int
+    """How many are listed."""
+    size: int
+    """How many of them a partition covers."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return -(-self.pictures // self.size)
+
+
+class Partition(NamedTuple):
+    """Codes of some pictures; `Index.add` takes the three as they come."""
+
+    ids: NDArray[Any]
+    """Shape (n,): int64, or strings."""
+    codes: Codes
+    """n codes."""
+    paths: NDArray[Any]
+    """Shape (n,): strings."""
+
+
+def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
+    """Read the codes of a finished folder, one partition after the other, in order.
+
+    Codes and integer ids are views of Arrow's memory: no Python object is made for any of them.
+
+    Parameters
+    ----------
+    folder : path
+        What `encode_collection` has written, complete.
+
+    Yields
+    ------
+    Partition
+        Unpacks to (ids, codes, paths), as in ``index.add(*partition)``.
+
+    Raises
+    ------
+    ValueError
+        If partitions are missing, or one is damaged or by another model.
+    """
+    folder = Path(folder)
+    job = read_job(folder)
+    missing = missing_partitions(folder, job)
+    if missing:
+        raise ValueError(
+            f"{folder}: {len(missing)} of {job.partitions} partitions are missing; encode the same "
+            "source into it again, which goes on from here"
+        )
+    return (_read_partition(folder / part_name(number), job) for number in range(job.partitions))
+
+
+def read_job(folder: str | os.PathLike[str]) -> Job:
+    """Read what a folder of codes is about: source, bits, model and how many pictures."""
+    path = Path(folder) / _LISTING
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder}: not a folder of codes, {_LISTING} is missing")
+    facts = _facts(path)
+    count = parquet.read_metadata(path).num_rows
+    return Job(facts["source"], int(facts["bits"]), facts["model"], count, int(facts["size"]))
+
+
+def start_job(folder: Path, job: Job, listing: Listing) -> None:
+    """Write what is to be encoded into a folder, which holds nothing yet."""
+    table = _described(
+        listing.table,
+        listing.failed,
+        source=job.source,
+        bits=job.bits,
+        model=job.model,
+        size=job.size,
+    )
+    write_atomically(folder / _LISTING, _to_bytes(table))
+
+
+def read_listing(folder: Path) -> pa.Table:
+    """Read the ids and paths of all pictures of a folder."""
+    return parquet.read_table(folder / _LISTING)
+
+
+def part_name(number: int) -> str:
+    """Name of a partition's file.
+
+    Examples
+    --------
+    >>> part_name(7)
+    'part-00007.parquet'
+    """
+    return f"part-{number:05d}.parquet"
+
+
+def missing_partitions(folder: Path, job: Job) -> list[int]:
+    """Numbers of the partitions that are still to be made."""
+    there = {path.name for path in folder.glob("part-*.parquet")}
+    return [number for number in range(job.partitions) if part_name(number) not in there]
+
+
+def serialise(ids: pa.Array, paths: pa.Array, codes: Codes, model: str, failed: Failed) -> bytes:
+    """Return a partition as the content of its file; files without a code go with it."""
+    width = codes.packed.shape[1]
+    column = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), len(codes), [None, pa.py_buffer(codes.packed)]
+    )
+    table = pa.table({"id": ids, "path": paths, "code": column})
+    return _to_bytes(_described(table, failed, bits=codes.bits, model=model))
+
+
+def count_codes(folder: Path, numbers: Iterable[int]) -> int:
+    """How many codes some partitions hold."""
+    return sum(parquet.read_metadata(folder / part_name(number)).num_rows for number in numbers)
+
+
+def write_failed(folder: Path, job: Job) -> int:
+    """Write `failed.csv`: id, path and reason of every file without a code; return how many."""
+    done = sorted(set(range(job.partitions)) - set(missing_partitions(folder, job)))
+    paths = [folder / _LISTING, *(folder / part_name(number) for number in done)]
+    failed = [row for path in paths for row in json.loads(_facts(path)["failed"])]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("id", "path", "reason"))
+    writer.writerows(failed)
+    write_atomically(folder / FAILED, text.getvalue().encode())
+    return len(failed)
+
+
+def _read_partition(path: Path, job: Job) -> Partition:
+    facts = _facts(path)
+    if (facts["bits"], facts["model"]) != (str(job.bits), job.model):
+        raise ValueError(f"{path}: holds codes by {facts['model']}, not by {job.model}; delete it")
+    try:
+        table = parquet.read_table(path, page_checksum_verification=True).combine_chunks()
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: damaged ({error}); delete it and encode again") from error
+    ids, paths, codes = (_only_chunk(table[name]) for name in ("id", "path", "code"))
+    integers = pa.types.is_integer(ids.type)
+    return Partition(
+        ids.to_numpy(zero_copy_only=integers), _as_codes(codes, job.bits), _strings(paths)
+    )
+
+
+def _as_codes(column: pa.FixedSizeBinaryArray, bits: int) -> Codes:
+    width = -(-bits // 8)
+    data = np.frombuffer(column.buffers()[1], np.uint8)
+    start = column.offset * width
+    return Codes(data[start : start + len(column) * width].reshape(-1, width), bits)
+
+
+def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+def _strings(column: pa.Array) -> NDArray[Any]:
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _described(table: pa.Table, failed: Failed, **facts: str | int) -> pa.Table:
+    facts = {"format": _FORMAT, "version": _VERSION, **facts, "failed": json.dumps(failed)}
+    return table.replace_schema_metadata({name: str(value) for name, value in facts.items()})
+
+
+def _to_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(
+        table,
+        sink,
+        row_group_size=max(1, len(table)),
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    return bytes(sink.getvalue())
+
+
+def _facts(path: Path) -> dict[str, str]:
+    """What the schema's metadata of one of our files says."""
+    try:
+        metadata = parquet.read_schema(path).metadata or {}
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: not Parquet, or damaged ({error}); delete it") from error
+    facts = {name.decode(): value.decode() for name, value in metadata.items()}
+    if facts.get("format") != _FORMAT:
+        raise ValueError(f"{path}: not written by Bitprint; delete it, or choose another folder")
+    if facts["version"] != str(_VERSION):
+        raise ValueError(
+            f"{path}: of version {facts['version']}, this is version {_VERSION}; "
+            "upgrade bitprint to read it"
+        )
+    return facts

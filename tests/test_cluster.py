@@ -1,0 +1,619 @@
+"""The tests with a cluster share one, and few jobs: a worker takes seconds to start."""
+
+import csv
+import io
+import os
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+import bitprint as bp
+from bitprint import cli
+from bitprint.data import draw_shapes, load_folder
+from bitprint.data.images import ImageSet
+from bitprint.features import deep_features, gist
+from bitprint.methods._deep import _ENCODE_BATCH
+from bitprint.photos.encoder import Encoder, Features
+
+ray = pytest.importorskip("ray")
+
+from bitprint.cluster import (  # noqa: E402
+    connect,
+    encode_collection,
+    encoding,
+    list_source,
+    partitions,
+    read_codes,
+    read_job,
+    worker,
+)
+
+SIZE = 16
+SCENES = draw_shapes(700, size=SIZE)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A network, whose outputs depend on the shape of a batch in the last digits."""
+    folder = tmp_path_factory.mktemp("run")
+    hasher = bp.create("dsdh", bits=20, backbone="small", epochs=1, device="cpu")
+    hasher.fit(SCENES.subset(range(64))).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def album(tmp_path_factory):
+    """700 pictures in two folders; the last two files by name are none."""
+    root = tmp_path_factory.mktemp("album")
+    for number, pixels in enumerate(SCENES.pixels):
+        folder = root / ("cats" if number < 300 else "dogs")
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"{number:03d}.png")
+    (root / "dogs" / "zz.jpg").write_bytes(b"not a picture")
+    (root / "zz.png").symlink_to(root / "nowhere")
+    return root
+
+
+@pytest.fixture(scope="module")
+def encoded(cluster, run, album, tmp_path_factory):
+    """A folder that was begun, interrupted after its first partition, and finished.
+
+    The second time Ray Data runs in the cluster, as it does for connections of ray://.
+    """
+    out = tmp_path_factory.mktemp("encoded") / "out"
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encode_collection(run, album, out, partition=256, progress=stop)
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
+    with pytest.raises(ValueError, match=r"out: 2 of 3 partitions are missing; encode the same"):
+        read_codes(out)
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ray.util.client.ray.is_connected", lambda: True)
+        result = encode_collection(
+            run,
+            album,
+            out,
+            partition=512,
+            workers=1,
+            progress=lambda *progress: seen.append(progress),
+        )
+    return out, before, result, seen
+
+
+def joined(folder):
+    parts = list(read_codes(folder))
+    ids = np.concatenate([part.ids for part in parts])
+    paths = np.concatenate([part.paths for part in parts])
+    return ids, bp.Codes.concatenate([part.codes for part in parts]), paths
+
+
+def failures(out):
+    with (out / "failed.csv").open(newline="") as file:
+        return [tuple(row.values()) for row in csv.DictReader(file)]
+
+
+# On a cluster
+
+
+def test_codes_are_those_of_local_encoding_bit_for_bit(encoded, run, album):
+    images = load_folder(album, size=SIZE)
+    ids, codes, paths = joined(encoded[0])
+    assert ids.tolist() == images.ids.tolist()
+    assert codes == bp.load(run).encode(images)
+    assert paths.tolist() == [str(album.resolve() / name) for name in images.ids]
+    assert [len(part.ids) for part in read_codes(encoded[0])] == [256, 256, 188]
+
+
+def test_an_interrupted_job_goes_on_with_what_is_missing(encoded):
+    out, before, result, seen = encoded
+    assert len(before) == 1
+    for name, written in before.items():
+        assert (out / name).stat().st_mtime_ns == written
+    rows = parquet.read_metadata(out / next(iter(before))).num_rows
+    assert result == (700 - rows, rows, 2, 2)
+    total = 701 - (rows if rows == 256 else 189)
+    assert len(seen) == 2
+    assert seen[-1] == (total, total)
+
+
+def test_failed_files_are_listed_with_the_reasons(encoded, album):
+    root = album.resolve()
+    assert sorted(failures(encoded[0])) == [
+        (
+            "dogs/zz.jpg",
+            f"{root}/dogs/zz.jpg",
+            "not a readable image (no format that is read here)",
+        ),
+        ("zz.png", f"{root}/zz.png", "no such file"),
+    ]
+
+
+def test_a_finished_folder_says_so(encoded, run, album):
+    result = CliRunner().invoke(
+        cli.app, ["encode", str(run), "--ray", "local", str(album), str(encoded[0])]
+    )
+    assert result.exit_code == 0, result.output
+    assert "out was finished already" in result.stderr
+    assert "700 codes of 20 bits" in result.stderr
+    assert "files without a code: 2, see" in result.stderr
+
+
+def test_a_folder_of_another_job_is_refused(encoded, run, album, tmp_path):
+    with pytest.raises(ValueError, match=r"out: holds codes of .*; choose another folder"):
+        encode_collection(run, album / "cats", encoded[0])
+    other = bp.create("itq", bits=8).fit(SCENES)
+    other.save(tmp_path / "other")
+    with pytest.raises(ValueError, match=r"holds codes by DSDH, 20 bits.* by ITQ, 8 bits"):
+        encode_collection(tmp_path / "other", album, encoded[0])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(FileNotFoundError, match=r"full: not a folder of codes, _listing\.parquet"):
+        encode_collection(run, album, tmp_path / "full")
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["letter.txt"]
+
+
+def test_an_index_takes_the_partitions_as_they_come(encoded, run, tmp_path):
+    out = encoded[0]
+    job = read_job(out)
+    with bp.Index.create(tmp_path / "photos.bp", job.bits, model=job.model) as index:
+        for partition in read_codes(out):
+            index.add(*partition)
+        ids, codes, paths = joined(out)
+        assert index.ids().tolist() == ids.tolist()
+        assert index.codes(ids[[5, 699]]) == codes[[5, 699]]
+        assert index.items([ids[699]])[0].path == paths[699]
+    assert job.model == Encoder.load(run).identity
+
+
+def test_other_readers_of_parquet_see_the_codes_alone(encoded):
+    from pyarrow import dataset
+
+    table = dataset.dataset(encoded[0], format="parquet", exclude_invalid_files=True).to_table()
+    assert table.column_names == ["id", "path", "code"]
+    assert table.schema.field("code").type == pa.binary(3)
+    assert len(table) == 700
+
+
+def workers_below(ancestor):
+    """Processes of Ray Data's actors that this process has started."""
+    parents, workers = {}, []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int(
+                re.search(r"^PPid:\t(\d+)", (folder / "status").read_text(), re.M)[1]
+            )
+            if (folder / "cmdline").read_bytes().startswith(b"ray::MapWorker"):
+                workers.append(int(folder.name))
+        except FileNotFoundError:
+            continue  # it has just ended
+
+    def is_below(process):
+        return process == ancestor or (process in parents and is_below(parents[process]))
+
+    return [process for process in workers if is_below(process)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="finds workers in /proc")
+def test_the_partitions_of_a_killed_worker_are_encoded_again(cluster, tmp_path):
+    """The only worker dies with most of the work before it."""
+    pictures = np.random.default_rng(0).integers(0, 256, (40, 200, 200, 3), np.uint8)
+    for number, pixels in enumerate(pictures):
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png", compress_level=1)
+    rows = [(number * 7, number % 41) for number in range(2560)]  # 40.png does not exist
+    lines = "".join(f"{id_},file://{tmp_path}/{number}.png\n" for id_, number in rows)
+    (tmp_path / "list.csv").write_text("id,path\n" + lines)
+    hasher = bp.create("itq", bits=64).fit(SCENES)
+    hasher.save(tmp_path / "run")
+    killed = []
+
+    def kill(done, total):
+        if not killed:
+            killed.extend(workers_below(os.getpid()))
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+
+    out = tmp_path / "out"
+    source = tmp_path / "list.csv"
+    result = encode_collection(
+        tmp_path / "run", source, out, partition=256, workers=1, progress=kill
+    )
+    assert len(killed) == 1
+    lost = sum(number == 40 for _, number in rows)
+    assert result == (2560 - lost, 0, lost, 10)
+    ids, codes, _ = joined(out)
+    assert ids.dtype == np.int64
+    assert ids.tolist() == [id_ for id_, number in rows if number < 40]
+    squares = load_folder(tmp_path, size=SIZE)
+    by_name = dict(zip(squares.ids.tolist(), squares.read(slice(None)), strict=True))
+    pixels = np.array([by_name[f"{number}.png"] for _, number in rows if number < 40])
+    assert codes == hasher.encode(ImageSet(pixels))
+    assert {reason for _, _, reason in failures(out)} == {"no such file"}
+
+
+def test_a_worker_that_would_make_other_codes_stops_the_job(cluster, run, album, tmp_path):
+    encoder = Encoder.load(run)
+    encoder.identity = "DSDH of another release"
+    out = tmp_path / "out"
+    job = encoding._open_job(out, str(album), encoder, 256)
+    with pytest.raises(ValueError, match=r"3 of 3 partitions to do.*here: a worker's") as stop:
+        encoding._encode_partitions(out, job, [0, 1, 2], encoder, 1, None)
+    assert "\n" not in str(stop.value)
+    assert not list(out.glob("part-*"))
+
+
+def test_a_partition_that_kills_its_workers_is_given_up(cluster, run, album):
+    encoder = Encoder.load(run)
+    attempts = worker.count_attempts()
+    files = pa.array([str(album / "cats" / f"{number:03d}.png") for number in (3, 4, 5)])
+    one = encoding._as_one_row(7, pa.table({"id": files, "path": files}))
+    other = encoding._as_one_row(8, pa.table({"id": files, "path": files}))
+    begun = worker.Worker(ray.put(encoder.files), encoder.identity, attempts, 1)
+    for _ in range(4):
+        row = begun(one).to_pylist()[0]
+    assert row["partition"] == 7
+    codes = parquet.read_table(io.BytesIO(row["content"]))["code"].to_pylist()
+    expected = encoder.hasher.encode(ImageSet(SCENES.pixels[3:6]))
+    assert codes == [packed.tobytes() for packed in expected.packed]
+    with pytest.raises(ValueError, match=r"4 workers died over one of the files from .*003\.png"):
+        begun(one)
+    assert begun(other).num_rows == 1
+
+
+def test_what_a_worker_raises_is_what_a_person_reads(cluster):
+    def fail(batch):
+        raise ValueError("a sentence")
+
+    with pytest.raises(ray.exceptions.RayError) as stop:
+        ray.data.from_items([1]).map_batches(fail).materialize()
+    assert len(str(stop.value).splitlines()) > 1
+    assert encoding._reason(stop.value) == "a sentence"
+    assert encoding._reason(OSError("first\nlast\n")) == "last"
+
+
+def test_a_connection_that_exists_is_kept(cluster):
+    with connect("ray://nowhere:1"):
+        assert ray.is_initialized()
+    assert ray.is_initialized()
+
+
+def test_arguments_are_checked_before_anything_is_written(run, album, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match="a multiple of 256 pictures, got 100"):
+        encode_collection(run, album, out, partition=100)
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        encode_collection(run, album, out, workers=0)
+    with pytest.raises(FileNotFoundError, match="no such folder or list"):
+        encode_collection(run, tmp_path / "nowhere", out)
+    with pytest.raises(FileNotFoundError, match="not a model folder"):
+        encode_collection(tmp_path, album, out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([{"CPU": 2.0}], (2, 1, 0)),
+        ([{"CPU": 2.0}, {"CPU": 3.5}, {"memory": 1.0}], (5, 1, 0)),
+        ([{"CPU": 16.0, "GPU": 1.0}], (1, 16, 1)),
+        ([{"CPU": 64.0}, {"CPU": 8.0, "GPU": 4.0}, {"CPU": 16.0, "GPU": 2.0}], (6, 2, 1)),
+        ([{"CPU": 1.0, "GPU": 2.0}], (2, 1, 1)),
+    ],
+)
+def test_workers_fit_onto_the_machines(nodes, expected):
+    assert encoding.share_out(nodes) == expected
+
+
+def test_a_cluster_without_cores_is_refused():
+    with pytest.raises(ValueError, match="no cores to work with"):
+        encoding.share_out([{"memory": 1.0}])
+
+
+# On a worker
+
+
+@pytest.mark.parametrize("features", [None, "pixels", "gist", "small"])
+@pytest.mark.parametrize("count", [256, 257, 700])
+def test_files_get_the_codes_of_their_pictures(features, count, album, run):
+    if features is None:
+        encoder = Encoder.load(run)
+        expected = encoder.hasher.encode(ImageSet(SCENES.pixels[:count]))
+    else:
+        vectors = {
+            "pixels": lambda: SCENES.pixels.reshape(700, -1) / np.float32(255),
+            "gist": lambda: gist(SCENES.pixels),
+            "small": lambda: deep_features(SCENES.pixels, "small"),
+        }[features]()
+        hasher = bp.create("itq", bits=33).fit(vectors)
+        encoder = Encoder(hasher, Features(features, SIZE))
+        expected = hasher.encode(vectors[:count])
+    paths = list_source(album).table["path"].to_pylist()[:count]
+    codes, reasons = worker.encode_files(encoder, paths)
+    assert codes == expected
+    assert reasons == {}
+
+
+def test_batches_are_those_of_local_encoding(album, run, monkeypatch):
+    """Rounding differs between batches of other shapes, seldom enough for no test to see it."""
+    seen = []
+    encode = Encoder.encode_squares
+    monkeypatch.setattr(
+        Encoder, "encode_squares", lambda self, each: seen.append(len(each)) or encode(self, each)
+    )
+    paths = list_source(album).table["path"].to_pylist()
+    worker.encode_files(Encoder.load(run), paths)
+    assert seen == [256, 256, 189]
+    assert worker.BATCH == _ENCODE_BATCH
+
+
+def test_an_unreadable_file_changes_no_other_code(album, run):
+    encoder = Encoder.load(run)
+    paths = list_source(album).table["path"].to_pylist()[:300]
+    whole, _ = worker.encode_files(encoder, paths)
+    paths[5], paths[280] = str(album / "gone.png"), str(album / "dogs" / "zz.jpg")
+    codes, reasons = worker.encode_files(encoder, paths, threads=2)
+    others = [row for row in range(300) if row not in (5, 280)]
+    assert codes[others] == whole[others]
+    assert reasons == {
+        5: "no such file",
+        280: "not a readable image (no format that is read here)",
+    }
+
+
+def test_pictures_of_an_object_store(run):
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    png = io.BytesIO()
+    Image.fromarray(SCENES.pixels[9]).save(png, "PNG")
+    store.pipe("/bucket/photos/sub/b.png", png.getvalue())
+    store.pipe("/bucket/photos/a.JPG", b"broken")
+    store.pipe("/bucket/photos/.cache/c.png", png.getvalue())
+    store.pipe("/bucket/photos/notes.txt", b"text")
+    for name in ("memory://bucket/photos", "memory://bucket/photos/"):
+        table, failed = list_source(name)
+        assert table["id"].to_pylist() == ["a.JPG", "sub/b.png"]
+        assert failed == []
+    paths = table["path"].to_pylist()
+    encoder = Encoder.load(run)
+    codes, reasons = worker.encode_files(encoder, [*paths, "memory://bucket/gone.png", "no://x"])
+    assert (
+        codes[1]
+        == encoder.encode_squares(
+            np.stack([0 * SCENES.pixels[9], SCENES.pixels[9], *np.zeros_like(SCENES.pixels[:2])])
+        )[1]
+    )
+    assert reasons == {
+        0: "not a readable image (no format that is read here)",
+        2: "no such file",
+        3: "Protocol not known: no",
+    }
+    store.pipe("/bucket/list.csv", b"path\nphotos/sub/b.png\nmemory://bucket/photos/a.JPG\n")
+    listed = list_source("memory://bucket/list.csv").table
+    assert listed["id"].to_pylist() == ["photos/sub/b.png", "memory://bucket/photos/a.JPG"]
+    assert listed["path"].to_pylist() == [
+        "memory://bucket/photos/sub/b.png",
+        "memory://bucket/photos/a.JPG",
+    ]
+    assert isinstance(worker.read_picture(listed["path"][0].as_py(), 8), np.ndarray)
+
+
+# Lists
+
+
+def test_a_folder_is_listed_as_it_is_loaded(album):
+    table, failed = list_source(album)
+    names = load_folder(album, size=8).ids.tolist()
+    assert table["id"].to_pylist() == [*names, "dogs/zz.jpg"]
+    assert [(name, reason) for name, _, reason in failed] == [("zz.png", "no such file")]
+
+
+def test_a_name_that_is_no_text_fails_alone(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"")
+    try:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")).write_bytes(b"")
+    except OSError:
+        pytest.skip("the file system takes text alone")
+    table, failed = list_source(tmp_path)
+    assert table["id"].to_pylist() == ["a.png"]
+    assert failed == [("\\udcff.png", f"{tmp_path.resolve()}/\\udcff.png", "the name is not UTF-8")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("column", "ids", "expected"),
+    [
+        ("path", None, ["a.png", "/far/b.png", "s3://bucket/c.png"]),
+        ("file", ["x", "y", "z"], ["x", "y", "z"]),
+        ("path", [7, -3, 0], [7, -3, 0]),
+        ("path", ["07", "1", "2"], ["07", "1", "2"]),
+    ],
+)
+def test_lists(kind, column, ids, expected, tmp_path):
+    paths = ["a.png", "/far/b.png", "s3://bucket/c.png"]
+    columns = {"other": [1, 2, 3], column: paths} | ({} if ids is None else {"id": ids})
+    file = tmp_path / f"list.{kind}"
+    if kind == "parquet":
+        parquet.write_table(pa.table(columns), file)
+    else:
+        lines = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+        file.write_text("\n".join([",".join(columns), *lines]) + "\n")
+    table, failed = list_source(file)
+    assert table["id"].to_pylist() == expected
+    assert table["id"].type == (pa.int64() if ids == [7, -3, 0] else pa.string())
+    assert table["path"].to_pylist() == [f"{tmp_path.resolve()}/a.png", *paths[1:]]
+    assert failed == []
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"name\na.png\n", r"list\.csv: a list has a column path or file, found name"),
+        (b"path,id\na.png,1\n,2\n", r"list\.csv: the path of row 2 is missing"),
+        (b"path,id\na.png,x\nb.png,x\n", r"list\.csv: the id 'x' is given twice"),
+        (b"path\na.png\na.png\n", r"list\.csv: the id 'a\.png' is given twice"),
+        (b"path,id\na.png\n", r"list\.csv: not a list that can be read"),
+        (b"", r"list\.csv: not a list that can be read"),
+        (b"path\n", r"list\.csv: no pictures found"),
+    ],
+)
+def test_lists_that_are_refused(content, sentence, tmp_path):
+    (tmp_path / "list.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
+        list_source(tmp_path / "list.csv")
+
+
+def test_sources_that_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv: no such list"):
+        list_source(tmp_path / "nowhere.csv")
+    with pytest.raises(ValueError, match="no pictures found"):
+        list_source(tmp_path)
+    with pytest.raises(ValueError, match="Protocol not known"):
+        list_source("nothing://bucket")
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(ValueError, match="neither a folder nor a list"):
+        list_source(tmp_path / "a.png")
+    for column, sentence in (([1.5], "integers or strings, got double"), ([None], "is missing")):
+        parquet.write_table(pa.table({"path": ["a"], "id": column}), tmp_path / "list.parquet")
+        with pytest.raises(ValueError, match=sentence):
+            list_source(tmp_path / "list.parquet")
+
+
+# Folders of codes
+
+
+def write_folder(folder, ids, bits=20, size=4, by="a model"):
+    """A finished folder of random codes; returns them."""
+    packed = np.packbits(np.random.default_rng(0).integers(0, 2, (len(ids), bits)), axis=1)
+    codes = bp.Codes(packed, bits)
+    table = pa.table({"id": ids, "path": [f"/{id_}.png" for id_ in ids]})
+    job = partitions.Job("/photos", bits, "a model", len(ids), size)
+    partitions.start_job(folder, job, partitions.Listing(table, []))
+    for number in range(job.partitions):
+        rows = slice(number * size, (number + 1) * size)
+        ours = table.slice(rows.start, size)
+        content = partitions.serialise(
+            ours["id"].combine_chunks(), ours["path"].combine_chunks(), codes[rows], by, []
+        )
+        (folder / partitions.part_name(number)).write_bytes(content)
+    return codes
+
+
+def owner(array):
+    """What owns the memory of an array."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array.obj if isinstance(array, memoryview) else array
+
+
+@pytest.mark.parametrize("bits", [1, 8, 20, 64])
+def test_codes_and_integer_ids_are_views_of_arrow_memory(bits, tmp_path):
+    codes = write_folder(tmp_path, list(range(10, 20)), bits)
+    parts = list(read_codes(tmp_path))
+    assert [len(part.codes) for part in parts] == [4, 4, 2]
+    for part in parts:
+        assert isinstance(owner(part.codes.packed), pa.Buffer)
+        assert isinstance(owner(part.ids), pa.Buffer | pa.Array)
+        assert not part.codes.packed.flags.owndata
+        assert not part.ids.flags.owndata
+    ids, read, paths = joined(tmp_path)
+    assert read == codes
+    assert ids.tolist() == list(range(10, 20))
+    assert paths.tolist() == [f"/{id_}.png" for id_ in range(10, 20)]
+
+
+def test_what_a_partition_says_of_itself(tmp_path):
+    write_folder(tmp_path, ["a", "b"])
+    schema = parquet.read_schema(tmp_path / "part-00000.parquet")
+    assert schema.metadata[b"bits"] == b"20"
+    assert schema.metadata[b"model"] == b"a model"
+    assert schema.metadata[b"version"] == b"1"
+    assert [field.type for field in schema] == [pa.string(), pa.string(), pa.binary(3)]
+    assert read_job(tmp_path) == ("/photos", 20, "a model", 2, 4)
+
+
+def test_partitions_without_a_readable_file(tmp_path):
+    write_folder(tmp_path, ["a", "b"])
+    nothing, none = pa.array([], pa.string()), bp.Codes(np.empty((0, 3), np.uint8), 20)
+    content = partitions.serialise(nothing, nothing, none, "a model", [("a", "/a", "x, y\n")])
+    (tmp_path / "part-00000.parquet").write_bytes(content)
+    ids, codes, paths = joined(tmp_path)
+    assert (len(ids), len(codes), len(paths)) == (0, 0, 0)
+    assert partitions.write_failed(tmp_path, read_job(tmp_path)) == 1
+    assert failures(tmp_path) == [("a", "/a", "x, y\n")]
+
+
+def test_damaged_folders_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="not a folder of codes"):
+        read_codes(tmp_path)
+    write_folder(tmp_path, ["a", "b"])
+    part = tmp_path / "part-00000.parquet"
+    content = part.read_bytes()
+    codes = parquet.read_metadata(part).row_group(0).column(2)
+    changed = bytearray(content)
+    changed[codes.data_page_offset + codes.total_compressed_size - 1] ^= 0x10
+    part.write_bytes(changed)
+    with pytest.raises(ValueError, match=r"part-00000\.parquet: damaged"):
+        list(read_codes(tmp_path))
+    part.write_bytes(content[:-9])
+    with pytest.raises(ValueError, match=r"part-00000\.parquet: not Parquet, or damaged"):
+        list(read_codes(tmp_path))
+    parquet.write_table(pa.table({"id": [1]}), part)
+    with pytest.raises(ValueError, match="not written by Bitprint"):
+        list(read_codes(tmp_path))
+    write_folder(tmp_path, ["a", "b"], by="another")
+    with pytest.raises(ValueError, match="holds codes by another, not by a model"):
+        list(read_codes(tmp_path))
+
+
+def test_a_newer_version_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(partitions, "_VERSION", 2)
+    write_folder(tmp_path, ["a", "b"])
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="of version 2, this is version 1; upgrade bitprint"):
+        read_codes(tmp_path)
+
+
+# The command
+
+
+def test_the_command_encodes_here_at_the_size_of_training(album, tmp_path, monkeypatch):
+    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
+    hasher = bp.create("itq", bits=8).fit(SCENES)
+    hasher.save(tmp_path / "run", size=SIZE)
+    arguments = ["encode", str(tmp_path / "run"), str(album)]
+    result = CliRunner().invoke(cli.app, [*arguments, str(tmp_path / "codes")])
+    assert result.exit_code == 0, result.output
+    assert bp.Codes.load(tmp_path / "codes") == hasher.encode(load_folder(album, size=SIZE))
+    for wrong in ([], [str(tmp_path / "a"), "--out", str(tmp_path / "b")]):
+        result = CliRunner().invoke(cli.app, [*arguments, *wrong])
+        assert result.exit_code == 2
+        assert "say once where the codes go" in result.output
+    labels = ["--out", str(tmp_path / "b"), "--ray", "local", "--labels", "labels.csv"]
+    result = CliRunner().invoke(cli.app, [*arguments, *labels])
+    assert result.exit_code == 2
