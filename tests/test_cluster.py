@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import re
 import signal
@@ -189,6 +190,24 @@ def test_an_index_takes_the_partitions_as_they_come(encoded, run, tmp_path):
         assert index.codes(ids[[5, 699]]) == codes[[5, 699]]
         assert index.items([ids[699]])[0].path == paths[699]
     assert job.model == Encoder.load(run).identity
+
+
+def test_the_command_adds_a_folder_of_codes(encoded, run, album, tmp_path):
+    out, *_ = encoded
+    place = str(tmp_path / "photos.bp")
+
+    def command(*words):
+        result = CliRunner().invoke(cli.app, [*map(str, words)])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    about = command("index", place, "add", out, "--model", run, "--json")
+    assert (about["new"], about["held"]) == (700, 700)
+    picture = album / "cats" / "007.png"
+    (hit,) = command("search", place, picture, "-k", 1, "--json")["results"]
+    assert hit["distance"] == 0
+    again = command("index", place, "add", out, "--json")  # its codes are replaced by themselves
+    assert again["held"] == 700
 
 
 def test_other_readers_of_parquet_see_the_codes_alone(encoded):

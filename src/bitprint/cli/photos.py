@@ -35,6 +35,9 @@ IndexArgument = Annotated[
 ]
 
 
+_PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` holds
+
+
 class Action(StrEnum):
     """What `bitprint index` does."""
 
@@ -43,16 +46,24 @@ class Action(StrEnum):
     remove = "remove"
     info = "info"
     compact = "compact"
+    copy = "copy"
 
 
 def index(
     path: IndexArgument,
-    action: Annotated[Action, typer.Argument(help="what to do")],
+    action: Annotated[
+        str,
+        typer.Argument(
+            metavar=f"[{'|'.join(Action)}]",
+            help="what to do; `copy FROM TO` is the same as `FROM copy TO`",
+        ),
+    ],
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="add: a folder, a CSV with a column file, a codes file of `bitprint encode`, or - "
-            "for names on standard input; sync: a folder; remove: files, folders or ids"
+            help="add: a folder, a CSV with a column file, what `bitprint encode` has written, or "
+            "- for names on standard input; sync: a folder; remove: files, folders or ids; copy: a "
+            "new index file, or address of a store"
         ),
     ] = None,
     model: Annotated[
@@ -66,11 +77,20 @@ def index(
 ) -> None:
     """Keep an index of pictures, or of codes; an interrupted command goes on when run again."""
     given = names or []
-    limits = {Action.add: (1, 1), Action.sync: (0, 1), Action.remove: (1, None)}
+    if path == Action.copy and action not in list(Action):
+        path, action = action, path
+    if action not in list(Action):
+        raise typer.BadParameter(f"{action!r} is not one of {', '.join(Action)}")
+    limits: dict[str, tuple[int, int | None]] = {
+        Action.add: (1, 1),
+        Action.sync: (0, 1),
+        Action.remove: (1, None),
+        Action.copy: (1, 1),
+    }
     least, most = limits.get(action, (0, 0))
     if len(given) < least or (most is not None and len(given) > most):
         wanted = {0: "no names", 1: "one name"}.get(most or least, "names")
-        raise typer.BadParameter(f"{action.value} takes {wanted}, got {len(given)}")
+        raise typer.BadParameter(f"{action} takes {wanted}, got {len(given)}")
     if (model is not None or bits is not None) and action != Action.add:
         raise typer.BadParameter("--model and --bits are for add")
     try:
@@ -80,6 +100,8 @@ def index(
             about = _sync(path, given[0] if given else None)
         elif action == Action.remove:
             about = _remove(path, given)
+        elif action == Action.copy:
+            about = _copy(path, given[0])
         else:
             about = _inspect(path, compact=action == Action.compact)
     except KeyboardInterrupt:
@@ -153,6 +175,10 @@ def _add(path: str, name: str, model: Path | None, bits: int | None) -> dict[str
         if model is not None or bits is not None:
             raise typer.BadParameter("--model and --bits are for pictures, not for codes")
         return _add_codes(path, Path(name))
+    if name != "-" and (Path(name) / _PARTITIONED).is_file():
+        if bits is not None:
+            raise typer.BadParameter("--bits is for pictures, not for codes")
+        return _add_partitions(path, name, model)
     source = _read_names() if name == "-" else name
     with _open_or_create(path, source, model, bits) as photos:
         with pictures_bar("encoding") as progress:
@@ -210,6 +236,32 @@ def _add_codes(path: str, file: Path) -> dict[str, Any]:
         return {"new": len(codes), "held": len(opened), "model": None}
 
 
+def _add_partitions(path: str, folder: str, model: Path | None) -> dict[str, Any]:
+    """Add what `bitprint encode --ray` has written; with its model, pictures can be searched."""
+    from bitprint.cluster import read_codes, read_job
+    from bitprint.photos import Photos
+    from bitprint.photos.encoder import Encoder
+    from bitprint.search.stores import index_exists, open_index
+
+    job = read_job(folder)
+    if index_exists(path):
+        opened = open_index(path, bits=job.bits, model=job.model)
+    elif model is None:
+        opened = open_index(path, bits=job.bits, model=job.model, create=True)
+    else:
+        encoder = Encoder.load(model)
+        if encoder.identity != job.model:
+            raise ValueError(f"{folder}: holds codes by {job.model}, not by {encoder.identity}")
+        opened = Photos.create(path, encoder).index
+    new = 0
+    with opened, pictures_bar("adding") as progress:
+        for part in read_codes(folder):
+            opened.add(*part)
+            new += len(part.codes)
+            progress(new, job.pictures)
+        return {"new": new, "held": len(opened), "model": opened.model}
+
+
 def _sync(path: str, folder: str | None) -> dict[str, Any]:
     from bitprint.photos import Photos
     from bitprint.photos.files import printable
@@ -237,6 +289,16 @@ def _remove(path: str, names: list[str]) -> dict[str, Any]:
             opened.remove([int(name) for name in names] if numbers else names)
             removed = len(set(names))
         return {"removed": removed, "held": len(opened), "model": opened.model}
+
+
+def _copy(path: str, target: str) -> dict[str, Any]:
+    from bitprint.search.copying import copy_index
+
+    with pictures_bar("copying and comparing") as progress:
+        copied = copy_index(path, target, progress=progress)
+    note(f"both hold the same, checksum {copied.checksum}")
+    held = copied.new + copied.kept
+    return {"new": copied.new, "unchanged": copied.kept, "held": held, "checksum": copied.checksum}
 
 
 def _inspect(path: str, compact: bool) -> dict[str, Any]:
