@@ -148,6 +148,19 @@ def test_every_truncation_is_refused(saved):
     assert restore(folder) == (2, HISTORY)
 
 
+def test_no_changed_byte_goes_unnoticed(saved):
+    folder, checkpoint = saved
+    content = checkpoint.read_bytes()
+    for place in range(0, len(content), 5):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        checkpoint.write_bytes(changed)
+        with pytest.raises(ValueError, match=r"checkpoint|holds a run with other options"):
+            restore(folder)
+    checkpoint.write_bytes(content)
+    assert restore(folder) == (2, HISTORY)
+
+
 def test_foreign_files_are_refused(saved):
     folder, checkpoint = saved
     for metadata in (None, {"format": "pt"}, {"format": "bitprint.codes", "version": "1"}):

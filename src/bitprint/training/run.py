@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -75,6 +76,7 @@ class RunFolder:
             "history": json.dumps(history),
         }
         tensors = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
+        metadata["checksum"] = _checksum(tensors, metadata)
         write_atomically(self._checkpoint, serialise(tensors, metadata))
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - started
@@ -127,12 +129,26 @@ class RunFolder:
                 f"{self._checkpoint}: a checkpoint of version {metadata.get('version')}, "
                 f"this is version {_VERSION}"
             )
+        if metadata.pop("checksum", None) != _checksum(tensors, metadata):
+            raise ValueError(
+                f"{self._checkpoint}: a damaged checkpoint (its checksum is another); "
+                "delete it to start again"
+            )
         if metadata.get("identity") != self._identity:
             raise ValueError(
                 f"{self.path}: holds a run with other options or other data; "
                 "choose another folder or delete this one"
             )
         return tensors, metadata
+
+
+def _checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
+    """SHA-256 over everything in a checkpoint but itself."""
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
