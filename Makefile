@@ -1,5 +1,6 @@
 # make demo   the whole loop on embedded data; installs the core only
 # make test   lint, types and tests; installs what the tests need
+# make docs   the documentation site in site/, its generated parts brought in step first
 # make setup | lint | bench | clean
 
 PYTHON ?= python3
@@ -7,7 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock
 
-.PHONY: demo test setup lint bench clean
+CODE := src tests benchmarks tools
+
+.PHONY: demo test setup lint bench docs clean
 
 demo: $(VENV)/core
 	$(BIN)/bitprint demo --out demo
@@ -16,14 +19,18 @@ test: lint
 	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/all
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 bench: $(VENV)/all
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/training.py --backbone small --images 2000
 	$(BIN)/python benchmarks/search.py --quick
+
+docs: $(VENV)/all
+	$(BIN)/python tools/docs.py
+	$(BIN)/mkdocs build --strict --quiet
 
 setup: $(VENV)/all
 
@@ -39,4 +46,4 @@ $(VENV)/all: pyproject.toml requirements.lock
 	touch $(VENV)/core $@
 
 clean:
-	rm -rf $(VENV) demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

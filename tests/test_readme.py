@@ -10,7 +10,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 1
     code = "\n".join(blocks).replace("epochs=30", "epochs=1").replace("progress=True", "")
     monkeypatch.chdir(tmp_path)
     names: dict = {}
