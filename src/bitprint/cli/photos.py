@@ -54,7 +54,7 @@ def index(
     action: Annotated[
         str,
         typer.Argument(
-            metavar=f"[{'|'.join(Action)}]",
+            metavar="|".join(Action),
             help="what to do; `copy FROM TO` is the same as `FROM copy TO`",
         ),
     ],
