@@ -1,6 +1,8 @@
 # make demo   the whole loop on embedded data; installs the core only
 # make test   lint, types and tests; installs what the tests need
 # make docs   the documentation site in site/, its generated parts brought in step first
+# make soak   faults for ten minutes; says that nothing acknowledged was lost
+# make release   wheel and sdist in dist/, the wheel tried in an empty environment
 # make setup | lint | bench | clean
 
 PYTHON ?= python3
@@ -8,9 +10,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock
 
-CODE := src tests benchmarks tools
+CODE := src tests benchmarks tools soak fuzz
 
-.PHONY: demo test setup lint bench docs clean
+.PHONY: demo test setup lint bench docs soak release clean
 
 demo: $(VENV)/core
 	$(BIN)/bitprint demo --out demo
@@ -31,6 +33,16 @@ bench: $(VENV)/all
 docs: $(VENV)/all
 	$(BIN)/python tools/docs.py
 	$(BIN)/mkdocs build --strict --quiet
+
+soak: $(VENV)/all
+	$(BIN)/python -m soak --minutes 10
+
+release: $(VENV)/all
+	rm -rf dist build/smoke
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/smoke
+	build/smoke/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock dist/*.whl
+	cd build && smoke/bin/python ../tools/smoke.py
 
 setup: $(VENV)/all
 

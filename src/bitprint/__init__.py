@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from bitprint.search.stores import open_index
     from bitprint.training.plan import Training
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Codes",
     "ImageSet",

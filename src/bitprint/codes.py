@@ -143,7 +143,10 @@ class Codes:
         bits = metadata.get("bits", "")
         if _checksum(np.ascontiguousarray(packed), bits) != metadata.get("sha256"):
             raise ValueError(f"{path}: the checksum does not match, the file is damaged")
-        return cls(packed, int(bits))
+        try:
+            return cls(packed, int(bits))
+        except ValueError as error:
+            raise ValueError(f"{path}: not codes of {bits[:9]} bits ({error})") from error
 
     def _check_same_bits(self, other: Codes) -> None:
         if self.bits != other.bits:

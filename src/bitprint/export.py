@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bitprint import __version__
 from bitprint.files import write_atomically
 from bitprint.methods import DeepHasher, FeatureHasher
 from bitprint.nets.preprocess import Preprocess
@@ -151,7 +151,7 @@ def _convert(module: _Outputs, encoder: Encoder) -> bytes:
     assert program is not None
     model = program.model_proto
     facts = {
-        "made_by": f"bitprint {version('bitprint')}",
+        "made_by": f"bitprint {__version__}",
         "model": encoder.identity,
         "bits": str(encoder.bits),
         "size": str(encoder.size),

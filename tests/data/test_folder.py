@@ -142,6 +142,8 @@ def test_csv_files_that_do_not_exist_are_listed(classes):
         ("file,label\n../b.png,a\n", "line 2: ../b.png is not a path inside the folder"),
         ("file,label\n/b.png,a\n", "line 2: /b.png is not a path inside the folder"),
         ("file,label\n,a\n", "is not a path inside the folder"),
+        ('"na\nme",label\na,b\n', r"found 'na\\nme, label'$"),
+        ('file,label\n"../a\nb",c\n', r"line 3: '../a\\nb' is not a path inside the folder$"),
         (
             "file,label,split\ncat/b.png,a,train\ndog/x.png,a,test\n",
             r"labels\.csv, line 3: the split .* is one of query, train, database, got 'test'",

@@ -272,3 +272,19 @@ def test_other_files_are_refused(tmp_path, weights):
     savemat(path, {"x": np.zeros(3)})
     with pytest.raises(ValueError, match="not a MatConvNet network"):
         read_matconvnet(path)
+
+
+def test_a_damaged_compressed_file_is_refused(tmp_path):
+    """SciPy's reader ends the process on some of these; here they do not get that far."""
+    path = tmp_path / "net.mat"
+    savemat(path, {"layers": np.arange(3000.0), "normalization": 1.0}, do_compression=True)
+    content = path.read_bytes()
+    start = 128 + 8  # behind the header of the file and the tag of its first part
+    (size,) = np.frombuffer(content, "<u4", 1, offset=start - 4).tolist()
+    for place in [*range(start, start + size, 97), start + size - 1]:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(ValueError, match=r"net\.mat: not a MATLAB file, or a damaged one"):
+            read_matconvnet(path)
+    path.write_bytes(content[: start + size - 9])
+    with pytest.raises(ValueError, match=r"net\.mat: not a MATLAB file, or a damaged one"):
+        read_matconvnet(path)

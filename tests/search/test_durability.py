@@ -324,3 +324,27 @@ def test_missing_and_existing_files_are_refused(sample, tmp_path):
     with pytest.raises(FileExistsError, match="left over"):
         Index.create(tmp_path / "b.bp", BITS)
     assert [path.name for path in tmp_path.iterdir()] == ["b.bp-wal"]
+
+
+def test_a_process_killed_while_it_creates_leaves_no_index(tmp_path):
+    def task(pipe):
+        os.fsync = lambda descriptor: os._exit(9)
+        Index.create(tmp_path / "a.bp", BITS)
+
+    child, pipe = in_child(task)
+    pipe.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    with Index.create(tmp_path / "a.bp", BITS) as index:
+        add(index, [1])
+        assert stored_ids(index) == {1}
+
+
+def test_an_index_is_created_where_the_file_system_has_no_links(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    Index.create(tmp_path / "a.bp", BITS).close()
+    with pytest.raises(FileExistsError, match="exists already"):
+        Index.create(tmp_path / "a.bp", BITS)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bp"]

@@ -25,6 +25,24 @@ def test_a_connection_lost_while_idle_is_not_noticed(postgres_places, end_connec
         assert len(index) == 2
 
 
+def test_a_connection_lost_as_it_begins_is_explained(postgres_places, monkeypatch, end_connections):
+    connect = psycopg.connect
+
+    def connect_and_lose(**parameters):
+        connection = connect(**parameters)
+        end_connections()
+        return connection
+
+    with create(postgres_places(), 12) as index:
+        end_connections()
+        monkeypatch.setattr(psycopg, "connect", connect_and_lose)
+        with pytest.raises(ConnectionError, match=r"cannot reach the server .* check that it runs"):
+            index.add([1], codes_of(1))
+        monkeypatch.undo()
+        index.add([1], codes_of(1))
+        assert index.ids().tolist() == [1]
+
+
 def test_a_connection_lost_midway_leaves_nothing_half_written(postgres_places, end_connections):
     with create(postgres_places(), 12) as index:
         index.add([1], codes_of(1), labels=[["x"]])

@@ -106,10 +106,11 @@ def _read_csv(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             for line, written, joined, part in _csv_rows(path, csv.DictReader(file)):
                 name = PurePosixPath(written.replace("\\", "/"))
+                place = f"{path}, line {line}: {_printable(str(name))}"
                 if name.is_absolute() or ".." in name.parts or not name.parts:
-                    raise ValueError(f"{path}, line {line}: {name} is not a path inside the folder")
+                    raise ValueError(f"{place} is not a path inside the folder")
                 if str(name) in tags:
-                    raise ValueError(f"{path}, line {line}: {name} is named a second time")
+                    raise ValueError(f"{place} is named a second time")
                 tags[str(name)] = [tag.strip() for tag in joined.split("|") if tag.strip()]
                 if part is not None:
                     parts[str(name)] = part
@@ -127,7 +128,7 @@ def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, st
     if "file" not in columns or label is None:
         raise ValueError(
             f"{path}: the first line must name the columns file and label, "
-            f"found {', '.join(columns) or 'nothing'}"
+            f"found {_printable(', '.join(columns)) or 'nothing'}"
         )
     for row in reader:
         if row["file"] is None or row[label] is None:
@@ -141,6 +142,11 @@ def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, st
                     f"{', '.join(PARTS)}, got {part!r}"
                 )
         yield reader.line_num, row["file"].strip(), row[label], part
+
+
+def _printable(text: str) -> str:
+    """Return text that stays on its line: a cell may hold line breaks, and anything else."""
+    return text if text.isprintable() else ascii(text)
 
 
 def _number(tags: Sequence[Sequence[str]]) -> tuple[NDArray | None, list[str] | None]:

@@ -110,8 +110,11 @@ def load(folder: str | os.PathLike[str]) -> Hasher:
             options["training"] = Training(**options["training"])
         hasher = method(document["method"])(**options)
         hasher._restore(arrays, document["fitted"])
-    except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{folder}: model.json does not describe its weights ({error})") from error
+    except Exception as error:  # values that do not fit make methods raise almost anything
+        reason = " ".join(str(error).split())  # torch writes a line for each tensor
+        raise ValueError(
+            f"{folder}: model.json does not describe its weights ({reason})"
+        ) from error
     return hasher
 
 

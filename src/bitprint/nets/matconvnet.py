@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from scipy.io import loadmat
 
 # Layers that compute something, by the names that either layout gives them.
 _KINDS = {"conv": "conv", "relu": "relu", "pool": "pool", "normalize": "lrn", "lrn": "lrn"}
+
+_COMPRESSED = 15  # the type of a part that is packed by zlib
+_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def read_matconvnet(path: str | os.PathLike[str]) -> MatNetwork:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
+        _check_compressed(path)
         return loadmat(path, appendmat=False, variable_names=["layers", "meta", "normalization"])
     except NotImplementedError as error:  # SciPy's word for version 7.3, which is HDF5
         raise ValueError(
@@ -88,6 +93,25 @@ def _load(path: Path) -> dict[str, Any]:
         ) from error
     except Exception as error:  # damaged bytes make SciPy raise almost anything
         raise ValueError(f"{path}: not a MATLAB file, or a damaged one ({error})") from error
+
+
+def _check_compressed(path: Path) -> None:
+    """Raise zlib.error where a compressed part is damaged, on which SciPy's reader crashes."""
+    with path.open("rb") as file:
+        order: Literal["little", "big"] = "little" if file.read(128)[126:] == b"IM" else "big"
+        while len(tag := file.read(8)) == 8:
+            kind, size = (int.from_bytes(tag[place : place + 4], order) for place in (0, 4))
+            if kind != _COMPRESSED:
+                file.seek(size, os.SEEK_CUR)
+                continue
+            inflater = zlib.decompressobj()
+            while size > 0 and (block := file.read(min(size, _BLOCK))):
+                size -= len(block)
+                while block:
+                    inflater.decompress(block, _BLOCK)
+                    block = inflater.unconsumed_tail
+            if not inflater.eof:
+                raise zlib.error("a compressed part ends too early")
 
 
 def _struct(value: Any) -> dict[str, Any]:

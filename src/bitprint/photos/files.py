@@ -183,7 +183,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         if "file" not in columns:
             raise ValueError(
                 f"{path}: the first line must name a column file, "
-                f"found {', '.join(columns) or 'nothing'}"
+                f"found {printable(', '.join(columns)) or 'nothing'}"
             )
         label = "label" if "label" in columns else "labels"
         for row in reader:

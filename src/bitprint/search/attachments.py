@@ -44,7 +44,7 @@ def read(file: IndexFile, header: Header, prefix: str) -> dict[str, bytes]:
         raise file.damaged("the number of attachments")
     low = _key(prefix)
     rows = file.db.execute(
-        "SELECT * FROM attachments WHERE name >= ? AND name < ? ORDER BY name",
+        "SELECT * FROM attachments NOT INDEXED WHERE name >= ? AND name < ? ORDER BY name",
         (low, low + b"\xff"),  # a byte that UTF-8 never has
     )
     found = {}

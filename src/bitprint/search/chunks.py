@@ -50,11 +50,23 @@ def read(file: IndexFile, header: Header, start: int) -> Iterator[tuple[Chunk, P
     for first, count, described, expected, codes, ids in rows:
         if first != start or expected != checksum(first, count, described, codes, ids):
             raise file.damaged("a chunk of codes")
-        packed = np.frombuffer(codes, np.uint8).reshape(count, -(-header.bits // 8))
-        yield Chunk(first, count, bool(described)), packed, from_bytes(ids, str(header.kind))
+        try:
+            packed = np.frombuffer(codes, np.uint8).reshape(count, -(-header.bits // 8))
+            names = from_bytes(ids, str(header.kind))
+        except ValueError:
+            raise file.damaged("the size of a chunk") from None
+        if len(names) != count:
+            raise file.damaged("the number of ids")
+        yield Chunk(first, count, bool(described)), packed, names
         start += count
     if start != header.total:
         raise file.damaged("the number of codes")
+
+
+def count_stored(file: IndexFile, header: Header, start: int) -> int:
+    """Count the codes from position `start` on by their bytes, whatever the header says."""
+    total = "SELECT coalesce(sum(length(codes)), 0) FROM chunks WHERE first >= ?"
+    return int(file.db.execute(total, (start,)).fetchone()[0]) // -(-header.bits // 8)
 
 
 def write_removed(file: IndexFile, first: int, generation: int, removed: Flags) -> None:

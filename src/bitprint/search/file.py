@@ -117,18 +117,16 @@ class IndexFile:
             fill(db)
         content = db.serialize()
         db.close()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+            write_atomically(draft, content)
+            _put(draft, path)
         except FileExistsError:
             raise FileExistsError(
                 f"{path}: exists already; open it, or create the index under another name"
             ) from None
-        try:
-            write_atomically(path, content)
-        except BaseException:
-            path.unlink()
-            raise
+        finally:
+            draft.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file; the last to close it folds the log back into it."""
@@ -193,7 +191,10 @@ class IndexFile:
         if expected != str(checksum(*sorted(found.items()))):
             raise self.damaged("its header")
         known = [field.name for field in fields(Header) if field.name in found]
-        return Header(**{name: json.loads(found[name]) for name in known})
+        header = Header(**{name: json.loads(found[name]) for name in known})
+        if not _is_possible(header):
+            raise self.damaged("its header")
+        return header
 
     def write_header(self, header: Header) -> None:
         """Write the header, inside a transaction."""
@@ -227,6 +228,34 @@ def _write_header(db: sqlite3.Connection, header: Header) -> None:
     rows |= {"format": _FORMAT, "version": str(_VERSION)}
     rows["checksum"] = str(checksum(*sorted(rows.items())))
     db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows.items())
+
+
+def _is_possible(header: Header) -> bool:
+    """Whether an index could say this of itself; its checksum only says that nobody slipped."""
+    names = ("bits", "generation", "compacted", "total", "live", "attached")
+    numbers = [getattr(header, name) for name in names]
+    return (
+        all(type(number) is int and number >= 0 for number in numbers)
+        and header.bits >= 1
+        and header.live <= header.total
+        and header.kind in (None, "integer", "string")
+        and isinstance(header.model, str | None)
+    )
+
+
+def _put(draft: Path, path: Path) -> None:
+    """Give a file its name if nothing has that name yet.
+
+    A link appears at once and whole, so that a process that is killed on the way leaves no index,
+    or all of it.
+    """
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links, such as exFAT
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        draft.replace(path)
 
 
 def _check_is_database(path: Path) -> None:

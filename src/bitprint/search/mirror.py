@@ -217,7 +217,7 @@ class Mirror:
             known, memory = 0, Memory(header.bits, header.kind)
         # Should loading fail half-way, the next call starts afresh instead of going on from there.
         self._forget()
-        memory.reserve(header.total)
+        memory.reserve(memory.count + chunks.count_stored(self._file, header, memory.count))
         for chunk, packed, ids in chunks.read(self._file, header, memory.count):
             memory.append(chunk, packed, ids)
         memory.bury(list(chunks.read_removed(self._file, known)))

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from collections.abc import Collection as Names
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -20,6 +19,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
+from bitprint import __version__
 from bitprint.web.collection import KEY_PATTERN, Collection
 from bitprint.web.limits import MOST_RESULTS, OVERLOADED, RETRY, BoundedRequests, Limits
 from bitprint.web.metrics import Metrics, Observed
@@ -113,7 +113,7 @@ def create_app(
     app = FastAPI(
         title="Bitprint",
         summary="Search a collection of pictures by the Hamming distance of their codes.",
-        version=version("bitprint"),
+        version=__version__,
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -159,7 +159,7 @@ async def info(server: Shared) -> Info:
         if encoder is None
         else UploadLimits(bytes=limits.upload_bytes, pixels=limits.pixels),
         most_results=MOST_RESULTS,
-        version=version("bitprint"),
+        version=__version__,
     )
 
 

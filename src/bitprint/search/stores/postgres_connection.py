@@ -178,10 +178,13 @@ class Connections:
     def _connect(self) -> Connection:
         patience = max(1, int(min(self._timeout, _LONGEST_CONNECTING)))
         parameters = {"connect_timeout": patience, **self.address.parameters}
+        milliseconds = str(max(1, int(1000 * self._timeout)))
         try:
             connection = psycopg.connect(
                 **parameters | {"client_encoding": "utf8"}, autocommit=True, prepare_threshold=None
             )
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
         except psycopg.OperationalError as error:
             reason = _reason(error)
             answered = "FATAL" in reason
@@ -191,9 +194,6 @@ class Connections:
                 + f" ({reason}); check "
                 + ("the user, the password and the database" if answered else "that it runs there")
             ) from None  # the error knows the password
-        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        milliseconds = str(max(1, int(1000 * self._timeout)))
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
         return connection
 
 
