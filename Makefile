@@ -35,7 +35,7 @@ docs: $(VENV)/all
 	$(BIN)/mkdocs build --strict --quiet
 
 soak: $(VENV)/all
-	$(BIN)/python -m soak --minutes 10
+	OMP_NUM_THREADS=1 $(BIN)/python -m soak --minutes 10
 
 release: $(VENV)/all
 	rm -rf dist build/smoke

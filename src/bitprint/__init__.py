@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bitprint.version import __version__
+
 if TYPE_CHECKING:
     from bitprint.codes import Codes
     from bitprint.data.images import ImageSet
@@ -14,13 +16,12 @@ if TYPE_CHECKING:
     from bitprint.search.stores import open_index
     from bitprint.training.plan import Training
 
-__version__ = "0.1.0"
-
 __all__ = [
     "Codes",
     "ImageSet",
     "Index",
     "Training",
+    "__version__",
     "create",
     "evaluate",
     "list_methods",

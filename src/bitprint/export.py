@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitprint import __version__
 from bitprint.files import write_atomically
 from bitprint.methods import DeepHasher, FeatureHasher
 from bitprint.nets.preprocess import Preprocess
 from bitprint.nets.trunk import Trunk
 from bitprint.photos.encoder import Encoder
+from bitprint.version import __version__
 
 NEAR_ZERO = 1e-4
 """Outputs closer to zero than this may come out on the other side of it elsewhere."""

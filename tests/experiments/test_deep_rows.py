@@ -63,7 +63,7 @@ def test_unseen_classes_are_measured_on_their_own_split():
     digits = load_digits()
     changes = {"backbone": "small", "epochs": 1}
     (cell,) = deep_cells("digits", ["dpsh"], bits=[12], seeds=[3], unseen=True, changes=changes)
-    row, _ = run_cell(cell, digits)
+    row = run_cell(cell, digits).row
     split = unseen_split(digits.labels, 1, 3, name=digits.name)
     assert row["measured_on"] == "unseen classes"
     assert row["split"] == split.fingerprint[:12]

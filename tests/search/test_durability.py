@@ -182,16 +182,21 @@ def test_readers_in_other_processes_see_each_batch_whole_as_it_is_written(tmp_pa
     anything = Codes(np.zeros((1, BITS // 8), np.uint8), BITS)
 
     def write(pipe):
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.01)
         with Index.open(path) as index:
             for number in range(60):
                 add(index, range(number * 10, number * 10 + 10))
                 os.write(pipe, b".")
+                time.sleep(0.005)
                 if number % 20 == 19:
                     index.compact()
 
     child, pipe = in_child(write)
     sizes, written = [], 0
     with pipe, Index.open(path) as index:
+        index.within(anything, radius=BITS)  # the first search compiles, while nothing is written
+        (tmp_path / "ready").touch()
         while part := pipe.read(1):
             written += len(part)
             (found,), _ = index.within(anything, radius=BITS)

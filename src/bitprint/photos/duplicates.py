@@ -48,6 +48,7 @@ def find_duplicates(
     Examples
     --------
     >>> import tempfile
+    >>> from bitprint.search.index import Index
     >>> codes = Codes.from_signs([[1, 1, 1, 1], [-1, -1, -1, -1], [1, 1, 1, -1], [1, 1, -1, -1]])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:

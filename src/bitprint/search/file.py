@@ -188,6 +188,8 @@ class IndexFile:
                 "upgrade bitprint to read it"
             )
         expected = found.pop("checksum", None)
+        if not all(isinstance(text, str) for row in found.items() for text in row):
+            raise self.damaged("its header")
         if expected != str(checksum(*sorted(found.items()))):
             raise self.damaged("its header")
         known = [field.name for field in fields(Header) if field.name in found]

@@ -19,7 +19,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
-from bitprint import __version__
+from bitprint.version import __version__
 from bitprint.web.collection import KEY_PATTERN, Collection
 from bitprint.web.limits import MOST_RESULTS, OVERLOADED, RETRY, BoundedRequests, Limits
 from bitprint.web.metrics import Metrics, Observed

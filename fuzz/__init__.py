@@ -1,0 +1,1 @@
+"""Arbitrary bytes for every parser: `python -m fuzz TARGET --seconds N`."""

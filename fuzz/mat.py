@@ -1,0 +1,57 @@
+"""MatConvNet's .mat files.
+
+SciPy reads them, and its authors say that its reader is not made for files of strangers: a crafted
+one ends the process. So each input has a process of its own here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.io import savemat
+
+from bitprint.nets.matconvnet import read_matconvnet
+from fuzz.harness import Target
+from fuzz.samples import written
+
+
+def parse(data: bytes, folder: Path) -> object:
+    """Read a network."""
+    (folder / "net.mat").write_bytes(data)
+    return read_matconvnet(folder / "net.mat")
+
+
+def seeds() -> list[bytes]:
+    """A network of three layers in the old layout and in the new one, plain and compressed."""
+    filters, biases = np.ones((2, 2, 3, 4), np.float32), np.zeros((1, 4), np.float32)
+    mean = np.ones((2, 2, 3), np.float32)
+    old = {"name": "conv1", "type": "conv", "filters": filters, "biases": biases, "stride": 4.0}
+    weights = np.empty((1, 2), object)
+    weights[0, 0], weights[0, 1] = filters, biases
+    new = {"name": "conv1", "type": "conv", "weights": weights, "pad": [0.0, 0.0, 1.0, 1.0]}
+    rest: list[dict[str, Any]] = [
+        {"name": "relu1", "type": "relu"},
+        {"name": "norm1", "type": "lrn", "param": [5.0, 2.0, 1e-4, 0.75]},
+    ]
+    normalization = {"averageImage": mean}
+    files = [
+        {"layers": _cells([old, *rest]), "normalization": normalization},
+        {"layers": _cells([new, *rest]), "meta": {"normalization": normalization}},
+    ]
+    return [
+        written(partial(savemat, mdict=content, appendmat=False, do_compression=packed))
+        for content in files
+        for packed in (False, True)
+    ]
+
+
+def _cells(values: list[dict[str, Any]]) -> np.ndarray:
+    cells = np.empty((1, len(values)), object)
+    cells[0, :] = values
+    return cells
+
+
+TARGET = Target(parse, seeds, apart=True)

