@@ -16,24 +16,6 @@ def codes_of(*numbers, bits=12):
 ODD = ["plain", "two words", "caf\u00e9", "\udcff\udcfe", "line\nbreak", "", "x" * 3000]
 
 
-def test_attachments_are_kept_replaced_and_deleted(tmp_path):
-    path = tmp_path / "a.bp"
-    contents = {name: name.encode("utf-8", "surrogatepass") * 2 for name in ODD}
-    with Index.create(path, bits=12) as index, Index.open(path) as reader:
-        assert index.attachments() == {}
-        index.attach(contents)
-        assert reader.attachments() == index.attachments() == contents
-        index.attach({"plain": b"other", "caf\u00e9": None, "never there": None})
-        contents["plain"] = b"other"
-        del contents["caf\u00e9"]
-        assert reader.attachments() == contents
-    with Index.open(path) as index:
-        assert index.attachments() == contents
-        index.add([1], codes_of(1))
-        index.compact()
-        assert index.attachments() == contents
-
-
 def test_a_prefix_selects(tmp_path):
     with Index.create(tmp_path / "a.bp", bits=12) as index:
         index.attach({name: b"" for name in ["a", "a/1", "a/2", "a/\U0010ffff", "a0", "b/1"]})
@@ -98,57 +80,3 @@ def fail_half_way(index, reader):
         assert sorted(index.ids()) == ["a", "c"]
         assert (len(index), index.labels(), len(reader)) == (2, ["z"], 2)
         index.remove(["z"])
-
-
-def test_a_transaction_happens_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "a.bp"
-    with Index.create(path, bits=12) as index, Index.open(path) as reader:
-        index.add(["a", "b"], codes_of(1, 2), labels=[["x"], ["y"]])
-        index.attach({"n": b"2"})
-        with pytest.raises(ValueError, match="holds no id 'z'"):
-            fail_half_way(index, reader)
-        for view in (index, reader):
-            assert view.ids().tolist() == ["a", "b"]
-            assert view.codes(["a", "b"]) == codes_of(1, 2)
-            assert view.labels() == ["x", "y"]
-            assert view.attachments() == {"n": b"2"}
-            assert len(view) == 2
-        with index.transaction():
-            index.remove(["b"])
-            index.attach({"n": b"1"})
-            assert reader.ids().tolist() == ["a", "b"]
-        for view in (index, reader):
-            assert view.ids().tolist() == ["a"]
-            assert view.attachments() == {"n": b"1"}
-
-
-@pytest.mark.parametrize("bits", [1, 12, 64, 100])
-def test_ids_and_codes_come_back(tmp_path, bits):
-    codes = codes_of(*range(10), bits=bits)
-    with Index.create(tmp_path / "a.bp", bits=bits) as index:
-        assert index.ids().tolist() == []
-        assert len(index.codes([])) == 0
-        index.add(range(6), codes[:6])
-        index.add(range(6, 10), codes[6:])
-        index.remove([0, 7])
-        index.add([3], codes[:1])
-        assert index.ids().tolist() == [1, 2, 4, 5, 6, 8, 9, 3]
-        assert index.codes([9, 3, 1]) == codes[[9, 0, 1]]
-        with pytest.raises(ValueError, match="holds no id 7"):
-            index.codes([1, 7])
-        index.compact()
-        assert index.codes([9, 3, 1]) == codes[[9, 0, 1]]
-
-
-def test_labels_in_use(tmp_path):
-    with Index.create(tmp_path / "a.bp", bits=12) as index:
-        assert index.labels() == []
-        index.add([1, 2, 3], codes_of(1, 2, 3), labels=[["b", "a"], ["c"], []])
-        index.add([4], codes_of(4))
-        assert index.labels() == ["a", "b", "c"]
-        index.remove([2])
-        assert index.labels() == ["a", "b"]
-        index.add([1], codes_of(1), labels=[["\udcff"]])
-        assert index.labels() == ["\udcff"]
-        index.compact()
-        assert index.labels() == ["\udcff"]
