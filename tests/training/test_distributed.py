@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.distributed import TCPStore
+from torch.distributed import HashStore, TCPStore
 from typer.testing import CliRunner
 
 import bitprint as bp
@@ -525,3 +525,18 @@ def test_each_process_takes_its_own_gpu(monkeypatch):
     assert distributed._take_gpu("auto")
     assert not distributed._take_gpu("cpu")
     assert taken == [1]
+
+
+def test_of_two_processes_that_lose_each_other_at_once_one_says_so():
+    """Whatever one of them does between any two steps of the other."""
+    store, others = HashStore(), []
+
+    class Interrupted:
+        def add(self, key, amount):
+            value = store.add(key, amount)
+            if not others:
+                others.append(Workers(1, 2, store).first_to_say(LOST))
+            return value
+
+    first = Workers(0, 2, Interrupted()).first_to_say(LOST)
+    assert sorted([first, *others]) == [False, True]

@@ -162,11 +162,11 @@ class Workers:
         """
         assert self._store is not None
         try:
-            said = self._store.add("said", 1)
-            same = self._store.add(f"said {sentence}", 1)
+            first = self._store.add("said", 1) == 1
+            # One counter decides: of two that two processes advance, neither may come out first.
+            return bool(first if sentence == LOST else self._store.add(f"said {sentence}", 1) == 1)
         except RuntimeError:  # the store went with the process that held it
             return True
-        return bool(same == 1 and (said == 1 or sentence != LOST))
 
     def _gather(self, own: Tensor, count: int) -> Tensor:
         few, more = divmod(count, self.size)
