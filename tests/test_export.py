@@ -48,6 +48,15 @@ def test_a_deep_model_gives_our_codes_for_any_number_of_pictures(method, tmp_pat
         assert_same_codes(encoder, tmp_path / "model.onnx", SCENES.pixels[:count])
 
 
+def test_a_model_that_sees_mirror_images_does_so_elsewhere(tmp_path):
+    encoder = deep_encoder(mirror=True)
+    export_onnx(encoder, tmp_path / "model.onnx")
+    outputs, _ = run(tmp_path / "model.onnx", SCENES.pixels)
+    np.testing.assert_allclose(outputs, encoder.hasher.project(SCENES), atol=1e-4)
+    mirrored, _ = run(tmp_path / "model.onnx", np.ascontiguousarray(SCENES.pixels[:, :, ::-1]))
+    np.testing.assert_allclose(outputs, mirrored, atol=1e-4)
+
+
 def test_resizing_and_normalising_are_inside(tmp_path):
     """EfficientNet-Lite0 takes 224 pixels; the pictures here have 40."""
     features = Features("efficientnet-lite0", 40)

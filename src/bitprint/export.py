@@ -77,7 +77,7 @@ class _Outputs(nn.Module):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self.trunk, self.head = _parts(encoder)
+        self.trunk, self.head, self.mirror = _parts(encoder)
         self.bits = encoder.bits
         preprocess = self.trunk.preprocess
         assert isinstance(preprocess, Preprocess)
@@ -95,18 +95,23 @@ class _Outputs(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         pixels = images.float().permute(0, 3, 1, 2)
         pixels = self.resizing @ pixels @ self.resizing.t()
-        features = self.trunk((pixels - self.mean) / self.std)
-        outputs: Tensor = self.head(features)[:, : self.bits]
-        return outputs
+        inputs = (pixels - self.mean) / self.std
+        outputs: Tensor = self.head(self.trunk(inputs))
+        if self.mirror:
+            outputs = (outputs + self.head(self.trunk(inputs.flip(3)))) / 2
+        return outputs[:, : self.bits]
 
 
-def _parts(encoder: Encoder) -> tuple[Trunk, nn.Module]:
-    """The network below the outputs, and what comes on top of it; on the CPU."""
+def _parts(encoder: Encoder) -> tuple[Trunk, nn.Module, bool]:
+    """The network below the outputs, what comes on top of it, and whether mirror images count.
+
+    Both on the CPU.
+    """
     hasher = encoder.hasher
     if encoder.features is None:
         assert isinstance(hasher, DeepHasher)
         net = hasher.net_.cpu()
-        return net.trunk, net.head
+        return net.trunk, net.head, net.mirror
     trunk = encoder.features.trunk
     if trunk is None:
         raise ValueError(
@@ -114,9 +119,9 @@ def _parts(encoder: Encoder) -> tuple[Trunk, nn.Module]:
             "models on the features of a network can be exported"
         )
     if isinstance(hasher, DeepHasher):
-        return trunk.cpu(), nn.Sequential(hasher.net_.trunk.cpu(), hasher.net_.head.cpu())
+        return trunk.cpu(), nn.Sequential(hasher.net_.trunk.cpu(), hasher.net_.head.cpu()), False
     assert isinstance(hasher, FeatureHasher)
-    return trunk.cpu(), _as_linear(hasher, trunk.out_features)
+    return trunk.cpu(), _as_linear(hasher, trunk.out_features), False
 
 
 def _as_linear(hasher: FeatureHasher, inputs: int) -> nn.Linear:

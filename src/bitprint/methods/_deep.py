@@ -53,6 +53,27 @@ class DeepHasher(Hasher):
         "auto" takes a GPU where there is one.
     seed : int
         Seed of everything random.
+
+    Examples
+    --------
+    >>> class ToCorners(DeepHasher):
+    ...     name = "to-corners"
+    ...
+    ...     def loss(self, outputs, rows, state):
+    ...         corners = 2 * state.classes[rows] - 1  # bit k says whether an image is of class k
+    ...         state.tensors["U"][rows] = outputs.detach()
+    ...         return {"corners": (outputs - corners).square().mean()}
+    ...
+    ...     def after_epoch(self, state):
+    ...         return {"positive": float((state.tensors["U"] >= 0).float().mean())}
+    ...
+    ...     def finish(self, net, state):
+    ...         print(f"trained on {len(state)} items")
+    >>> hasher = ToCorners(bits=2, training=Training(epochs=20, lr=0.1))
+    >>> codes = hasher.fit(np.eye(4), [0, 0, 1, 1]).encode(np.eye(4))
+    trained on 4 items
+    >>> codes.signs().tolist(), hasher.history_[-1]["positive"]
+    ([[1, -1], [1, -1], [-1, 1], [-1, 1]], 0.5)
     """
 
     supervision = "labels"
@@ -163,11 +184,27 @@ class DeepHasher(Hasher):
 
         Linear, with weights and biases from N(0, 0.01^2) as in the authors' releases of DPSH,
         DTSH and DSDH.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> create("dpsh", bits=12).make_head(features=4096, classes=10)
+        Linear(in_features=4096, out_features=12, bias=True)
         """
         return gaussian_linear(features, self.bits)
 
     def prepare(self, state: State) -> None:
-        """Allocate what the method keeps: by default the last outputs of all images, U (N, K)."""
+        """Allocate what the method keeps: by default the last outputs of all images, U (N, K).
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> labels = torch.tensor([0, 1, 1])
+        >>> state = State(labels, torch.eye(2)[labels], batch_size=3)
+        >>> create("dpsh", bits=12).prepare(state)
+        >>> state.tensors["U"].shape
+        torch.Size([3, 12])
+        """
         state.tensors["U"] = torch.zeros(len(state), self.bits, device=state.device)
 
     @abstractmethod
@@ -293,6 +330,7 @@ def as_source(data: Data) -> Source:
 def _place(net: HashNet, device: torch.device, training: Training) -> HashNet:
     automatic = training.precision == "auto" and device.type == "cuda"
     net.mixed = automatic or training.precision == "bfloat16"
+    net.mirror = training.mirror
     net.to(device)
     for module in net.modules():
         if isinstance(module, nn.Conv2d):

@@ -121,6 +121,7 @@ class DSCH(DeepHasher):
         shorter.bits = bits
         shorter.net_ = HashNet(self.net_.trunk, self._head().strongest(bits))
         shorter.net_.mixed = self.net_.mixed
+        shorter.net_.mirror = self.net_.mirror
         shorter.net_.eval()
         return shorter
 
@@ -129,6 +130,17 @@ class DSCH(DeepHasher):
 
         That is a quarter of the squared distance between weighted codes ``w o b``. Queries are
         plain codes: ``bp.evaluate(queries, labels, hasher.weigh(codes), labels)``.
+
+        Examples
+        --------
+        >>> import numpy as np, bitprint as bp
+        >>> labels = [0, 0, 0, 1, 1, 1]
+        >>> hasher = DSCH(bits=12, training=Training(epochs=2, per_class=3)).fit(np.eye(6), labels)
+        >>> codes = hasher.encode(np.eye(6))
+        >>> hasher.weigh(codes)
+        WeightedCodes(6 x 12 bits)
+        >>> bp.evaluate(codes, labels, hasher.weigh(codes), labels).queries
+        6
         """
         check_is_fitted(self)
         weights = self._head().weights.detach().double().cpu()
@@ -153,7 +165,17 @@ class DSCH(DeepHasher):
         return {}
 
     def weighted_codes(self, outputs: Tensor, state: State) -> Tensor:
-        """x, shape (n, K), from what the head gave."""
+        """x, shape (n, K), from what the head gave.
+
+        Examples
+        --------
+        >>> hasher = DSCH(bits=2, beta=5.0)
+        >>> state = State(torch.tensor([0]), torch.tensor([[1.0]]), batch_size=1)
+        >>> hasher.prepare(state)
+        >>> outputs = torch.tensor([[3.0, -3.0, 0.5, 2.0]])  # two outputs, two weights
+        >>> hasher.weighted_codes(outputs, state)
+        tensor([[ 0.5000, -2.0000]])
+        """
         hashed, weights = outputs[:, : self.bits], outputs[:, self.bits :]
         beta = self.beta * _STEEPER ** self._stage(state)
         return weights * torch.tanh(beta * hashed / 2)

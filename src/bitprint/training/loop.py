@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitprint.training.augment import augment
-from bitprint.training.average import finish_average, follow, start_average
+from bitprint.training.average import finish_average, start_average
 from bitprint.training.distributed import ALONE, Workers
 from bitprint.training.feed import Feed
 from bitprint.training.order import balanced_order
@@ -18,6 +17,7 @@ from bitprint.training.plan import Training
 from bitprint.training.progress import EpochBar
 from bitprint.training.run import RunFolder
 from bitprint.training.state import HashNet, Objective, State
+from bitprint.training.step import Step
 from bitprint.training.whole_batch import whole_batches
 
 
@@ -60,12 +60,27 @@ def train(
     workers : Workers
         The processes that train together, each with its part of `feed`. The first of them writes
         and reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bitprint.methods import create
+    >>> from bitprint.nets import create_trunk
+    >>> labels = torch.tensor([0, 0, 0, 1, 1, 1])
+    >>> state = State(labels, classes=torch.eye(2)[labels], batch_size=6)
+    >>> feed = Feed(np.eye(6, dtype=np.float32), torch.device("cpu"))
+    >>> trunk = create_trunk("mlp", input_shape=(6,))
+    >>> hasher = create("dpsh", bits=12)
+    >>> net = HashNet(trunk, hasher.make_head(trunk.out_features, classes=2))
+    >>> history = train(net, hasher, feed, state, Training(epochs=3, lr=0.01))
+    >>> [row["epoch"] for row in history], history[-1]["loss"] < history[0]["loss"]
+    ([1, 2, 3], True)
     """
-    optimizer = make_optimizer(net, training)
+    step = Step(net, objective, state, training, workers)
     objective.prepare(state)
     if training.average:
         start_average(net, state)
-    first, history = run.restore(net, optimizer, state) if run else (0, [])
+    first, history = run.restore(net, step.optimizer, state) if run else (0, [])
     _begin_alike(net, state, first, run, workers)
     devices = [state.device] if state.device.type == "cuda" else []
     with (
@@ -75,9 +90,7 @@ def train(
     ):
         for epoch in range(first, training.epochs):
             started = time.perf_counter()
-            losses = _one_epoch(
-                net, objective, feed, state, training, optimizer, seed, epoch, bar, workers
-            )
+            losses = _one_epoch(step, feed, state, training, seed, epoch, bar)
             total = sum(losses.values())
             if not math.isfinite(total):
                 raise FloatingPointError(_not_finite("loss", epoch, run))
@@ -89,29 +102,26 @@ def train(
             # All have computed the same; where their hardware rounds differently, one counts.
             workers.copy_from_first(state.tensors.values())
             seconds = time.perf_counter() - started
-            row |= {"lr": optimizer.param_groups[0]["lr"], "seconds": round(seconds, 3)}
+            row |= {"lr": step.optimizer.param_groups[0]["lr"], "seconds": round(seconds, 3)}
             bar.finish_epoch(epoch + 1, total, len(feed) / seconds)
             history.append(row)
             if run and workers.first:
                 run.write_metrics(history)
                 if run.due() or epoch + 1 == training.epochs:
-                    run.save(history, net, optimizer, state)
+                    run.save(history, net, step.optimizer, state)
     if training.average:
         finish_average(net, state)
     return history
 
 
 def _one_epoch(
-    net: HashNet,
-    objective: Objective,
+    step: Step,
     feed: Feed,
     state: State,
     training: Training,
-    optimizer: torch.optim.Optimizer,
     seed: int,
     epoch: int,
     bar: EpochBar,
-    workers: Workers,
 ) -> dict[str, float]:
     """One pass over the training set; returns the mean of every part of the loss."""
     torch.manual_seed(_mix(seed, epoch))
@@ -123,21 +133,12 @@ def _one_epoch(
         order = balanced_order(state.labels, per_class, generator)
     steps = -(-len(feed) // training.batch_size)
     sums: dict[str, Tensor] = {}
-    net.train()
-    for step, (rows, items) in enumerate(feed.batches(order, training.batch_size)):
-        _set_rate(optimizer, training, epoch, (epoch + step / steps) / training.epochs)
-        if items.ndim == 4:
-            items = _augment_part(items, training.augment, generator, len(rows), workers)
-        parts = objective.loss(workers.forward(net, items, len(rows)), rows, state)
-        optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(parts.values())).sum().backward()
-        workers.sum_gradients(net)
-        optimizer.step()
-        if training.average:
-            follow(net, state, training.average, epoch * steps + step)
-        for name, value in parts.items():
+    step.begin_epoch()
+    for number, (rows, items) in enumerate(feed.batches(order, training.batch_size)):
+        step.set_rate(epoch, (epoch + number / steps) / training.epochs)
+        for name, value in step(rows, items, epoch * steps + number, generator).items():
             # Sums stay on the device: reading one here would make it wait.
-            sums[name] = sums.get(name, torch.zeros((), device=state.device)) + value.detach()
+            sums[name] = sums.get(name, torch.zeros((), device=state.device)) + value
         bar.advance(len(rows) / len(feed))
     return {name: float(value) / steps for name, value in sums.items()}
 
@@ -153,42 +154,6 @@ def _begin_alike(
         "put the run on a disk that all machines share",
     )
     workers.copy_from_first([*net.state_dict().values(), *state.tensors.values()])
-
-
-def _augment_part(
-    items: Tensor, kind: str, generator: torch.Generator, count: int, workers: Workers
-) -> Tensor:
-    """Change this process's images of a batch of `count` as one process would change them."""
-    if workers.size == 1 or kind == "none":
-        return augment(items, kind, generator)
-    # What is drawn for an image depends on its place in the batch.
-    batch = items.new_zeros(count, *items.shape[1:])
-    workers.part(batch).copy_(items)
-    return workers.part(augment(batch, kind, generator))
-
-
-def make_optimizer(net: HashNet, training: Training) -> torch.optim.Optimizer:
-    """Return the optimiser of a plan: hash layer and trunk are groups with rates of their own."""
-    groups = [{"params": list(net.head.parameters())}, {"params": list(net.trunk.parameters())}]
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(
-            groups,
-            lr=training.lr,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-        )
-    on_gpu = next(net.parameters()).is_cuda
-    return torch.optim.AdamW(
-        groups, lr=training.lr, weight_decay=training.weight_decay, fused=on_gpu
-    )
-
-
-def _set_rate(
-    optimizer: torch.optim.Optimizer, training: Training, epoch: int, progress: float
-) -> None:
-    head, trunk = optimizer.param_groups
-    head["lr"] = training.rate(epoch, progress)
-    trunk["lr"] = training.trunk_rate(epoch, progress)
 
 
 def _mix(seed: int, epoch: int) -> int:

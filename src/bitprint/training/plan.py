@@ -41,6 +41,11 @@ class Training:
     average : float
         Where it is not 0, the network at the end is a running average of all networks on the
         way, of which this share stays at each step: 0.99 looks back over some hundred steps.
+    freeze_norms : bool
+        Normalise by the running averages that batch norms come with, and leave those as they are:
+        for pretrained networks and few images.
+    mirror : bool
+        Encode an image by the mean of the outputs for it and for its mirror image.
     per_class : int, optional
         How many images of one class follow each other, so that a batch of 100 with 10 of a class
         holds ten classes; never more than half a batch, so that each has two classes at least. By
@@ -52,6 +57,9 @@ class Training:
     --------
     >>> Training(epochs=3).rate(epoch=1, progress=0.5)
     0.0001
+    >>> training = Training(lr=0.01, trunk_lr=0.001, schedule="constant")
+    >>> training.rate(epoch=7, progress=0.5), training.trunk_rate(epoch=7, progress=0.5)
+    (0.01, 0.001)
     """
 
     epochs: int = 150
@@ -64,6 +72,8 @@ class Training:
     weight_decay: float = 5e-4
     augment: str = "none"
     average: float = 0.0
+    freeze_norms: bool = False
+    mirror: bool = False
     per_class: int | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 

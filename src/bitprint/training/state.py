@@ -26,6 +26,13 @@ class State:
         authors of DSDH do, so that a few left-over images do not weigh as much as a full batch.
     tensors : dict of str to Tensor
         What the method keeps between batches, such as its output buffer; saved in checkpoints.
+
+    Examples
+    --------
+    >>> labels = torch.tensor([0, 1, 1])
+    >>> state = State(labels, classes=torch.eye(2)[labels], batch_size=2)
+    >>> len(state), state.device
+    (3, device(type='cpu'))
     """
 
     labels: Tensor
@@ -58,7 +65,16 @@ class Objective(Protocol):
 class HashNet(nn.Module):
     """A trunk and a hash layer: uint8 images (or feature vectors) to real outputs.
 
-    The trunk runs in bfloat16 where `mixed` says so; the hash layer and the loss are float32.
+    The trunk runs in bfloat16 where `mixed` says so; the hash layer and the loss are float32. With
+    `mirror`, an image is encoded by the mean of the outputs for it and for its mirror image.
+
+    Examples
+    --------
+    >>> from bitprint.nets import create_trunk
+    >>> trunk = create_trunk("small", input_shape=(8, 8, 3))
+    >>> net = HashNet(trunk, nn.Linear(trunk.out_features, 12))
+    >>> net(torch.zeros((5, 8, 8, 3), dtype=torch.uint8)).shape
+    torch.Size([5, 12])
     """
 
     def __init__(self, trunk: Trunk, head: nn.Module) -> None:
@@ -66,10 +82,17 @@ class HashNet(nn.Module):
         self.trunk = trunk
         self.head = head
         self.mixed = False
+        self.mirror = False
 
     def forward(self, items: Tensor) -> Tensor:
         """Outputs of the hash layer for items as a `Feed` gives them."""
         inputs = self.trunk.preprocess(items)
+        outputs = self._outputs(inputs)
+        if self.mirror and inputs.ndim == 4 and not self.training:
+            outputs = (outputs + self._outputs(inputs.flip(3))) / 2
+        return outputs
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
         if inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.mixed):

@@ -1,0 +1,92 @@
+"""A recorded network must do what the network does; there are no CUDA graphs on a CPU."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bitprint import create
+from bitprint.training.graphs import Captured
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4)
+        )
+        self.sizes = []
+
+    def forward(self, items):
+        self.sizes.append(len(items))
+        return self.layers(items)
+
+
+def pair(device):
+    """Two networks with the same weights."""
+    torch.manual_seed(0)
+    first, second = Small(), Small()
+    for net in (first, second):
+        net(torch.zeros(2, 3, 6, 6))
+        net.to(device)
+    second.load_state_dict(first.state_dict())
+    return first, second
+
+
+def test_on_a_cpu_every_batch_goes_through_the_network():
+    net, _ = pair("cpu")
+    captured = Captured(net, batch_size=4)
+    net.sizes.clear()
+    for count in (4, 4, 3):
+        assert captured(torch.rand(count, 3, 6, 6)).shape == (count, 4)
+    assert net.sizes == [4, 4, 3]
+
+
+@on_gpu
+def test_a_recorded_network_trains_as_the_network_does():
+    net, other = pair("cuda")
+    captured = Captured(net, batch_size=4)
+    rates = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (net, other)]
+    generator = torch.Generator().manual_seed(1)
+    net.sizes.clear()
+    for count in (4, 4, 3, 4, 4):
+        items = torch.rand(count, 3, 6, 6, generator=generator).cuda()
+        for forward, optimizer in zip((captured, other), rates, strict=True):
+            optimizer.zero_grad(set_to_none=True)
+            forward(items).square().mean().backward()
+            optimizer.step()
+        for mine, theirs in zip(
+            net.state_dict().values(), other.state_dict().values(), strict=True
+        ):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    assert net.sizes.count(3) == 1
+    assert net.sizes.count(4) < 10  # recording, and nothing after it
+
+
+@on_gpu
+def test_recording_draws_no_random_number():
+    net, _ = pair("cuda")
+    torch.manual_seed(5)
+    Captured(net, batch_size=4)(torch.rand(4, 3, 6, 6).cuda())
+    drawn = torch.rand(3, device="cuda")
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(3, device="cuda"))
+
+
+@on_gpu
+@pytest.mark.parametrize("backbone", ["small", "cnnh", "nin-small:100", "alexnet"])
+def test_every_network_can_be_recorded(backbone, monkeypatch):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 32, 32, 3), np.uint8)
+    labels = np.arange(40) % 4
+    options = {"backbone": backbone, "batch_size": 16, "optimizer": "adamw", "lr": 1e-5}
+    recorded = create("dpsh", 8, epochs=4, **options).fit(images, labels)
+    if backbone == "alexnet":  # drops units at random, others than it would unrecorded
+        assert all(np.isfinite(row["loss"]) for row in recorded.history_)
+        return
+    monkeypatch.setattr(Captured, "__call__", lambda self, items: self._net(items))
+    eager = create("dpsh", 8, epochs=4, **options).fit(images, labels)
+    losses = [[row["loss"] for row in hasher.history_] for hasher in (recorded, eager)]
+    np.testing.assert_allclose(*losses, rtol=0.05)
