@@ -43,20 +43,25 @@ def test_hold_out_cuts_the_training_set_and_nothing_else(digits, several, seed):
     images = several_labels() if several else digits
     split = make_split(images.labels, queries_per_class=5, training_per_class=20, seed=seed)
     assert len(split.training) < len(split.database)
-    validation, training = hold_out(images, split)
-    both = np.concatenate([validation, training])
-    np.testing.assert_array_equal(np.sort(both), split.training)
-    assert not set(both) & set(split.queries)
-    assert np.all(np.diff(validation) > 0)
-    assert np.all(np.diff(training) > 0)
+    parts = hold_out(images, split)
+    together = np.concatenate(parts)
+    np.testing.assert_array_equal(np.sort(together), split.training)
+    assert not set(together) & set(split.queries)
+    assert all(np.all(np.diff(part) > 0) for part in parts)
 
 
-def test_hold_out_takes_a_tenth_of_each_class(digits):
-    split = split_for(digits, 1, 0)
-    validation, _ = hold_out(digits, split)
-    held = np.bincount(digits.labels[validation], minlength=10)
-    np.testing.assert_array_equal(held, np.bincount(digits.labels[split.training]) // 10)
-    assert held.min() > 10
+def test_hold_out_takes_a_fifth_of_each_class_for_queries_and_one_for_the_database(digits):
+    split = make_split(digits.labels, queries_per_class=5, training_per_class=100, seed=0)
+    queries, training, database = hold_out(digits, split)
+    for part, per_class in ((queries, 20), (training, 60), (database, 20)):
+        np.testing.assert_array_equal(np.bincount(digits.labels[part]), [per_class] * 10)
+
+
+def test_where_the_training_set_is_the_database_so_it_is_held_out(digits):
+    split = split_for(digits, 2, 0)
+    queries, training, database = hold_out(digits, split)
+    np.testing.assert_array_equal(training, database)
+    np.testing.assert_array_equal(np.sort(np.concatenate([queries, training])), split.training)
 
 
 def test_hold_out_goes_by_the_seed(digits):
@@ -75,8 +80,7 @@ def test_a_cell_measures_what_it_says(digits, validation):
     split = split_for(digits, 1, 2)
     queries, training, database = split.queries, split.training, split.database
     if validation:
-        queries, training = hold_out(digits, split)
-        database = training
+        queries, training, database = hold_out(digits, split)
     hasher = create("lsh", bits=16, seed=2).fit(digits.subset(training))
     report = evaluate(
         hasher.encode(digits.subset(queries)),

@@ -47,8 +47,8 @@ class Cell:
         Name of the network in the table, which `options` says how to make; or the features that
         a method without a network learns from, see `bitprint.features`.
     validation : bool
-        Measure on a tenth of the training images, held out of training, in place of the queries:
-        settings are chosen so, never on the queries.
+        Measure on a part of the training images, held out of training, in place of the queries:
+        settings are chosen so, never on the queries. See `hold_out`.
     unseen : bool
         Search among classes that are kept from training, see `bitprint.data.protocols_unseen`.
     labels : str, optional
@@ -98,8 +98,7 @@ def run_cell(cell: Cell, images: ImageSet) -> Done:
         split = split_for(images, cell.protocol, cell.seed)
     queries, training, database = split.queries, split.training, split.database
     if cell.validation:
-        queries, training = hold_out(images, split)
-        database = training
+        queries, training, database = hold_out(images, split)
     hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
     items = _items(cell, images)
     started = time.perf_counter()
@@ -152,17 +151,29 @@ def _features(images: ImageSet, name: str) -> NDArray[np.float32]:
     return extract(images, name)
 
 
-def hold_out(images: ImageSet, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut the training rows in two: a tenth of each class to validate on, and the rest."""
+def hold_out(
+    images: ImageSet, split: Split
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Make queries, a training set and a database of the training rows alone.
+
+    Of each class a fifth are queries. Where the split's database holds more than the training set,
+    another fifth is the database, so that neither was seen in training; else what trains is also
+    the database, as in the split.
+    """
     assert images.labels is not None
     first_label = class_matrix(images.labels)[split.training].argmax(axis=1)
     rng = np.random.default_rng(split.seed)
-    held = [
-        rng.permutation(rows)[: max(1, len(rows) // 10)]
-        for rows in (split.training[first_label == label] for label in np.unique(first_label))
-    ]
-    validation = np.sort(np.concatenate(held))
-    return validation, np.setdiff1d(split.training, validation)
+    queries, others = [], []
+    for label in np.unique(first_label):
+        rows = rng.permutation(split.training[first_label == label])
+        fifth = max(1, len(rows) // 5)
+        queries.append(rows[:fifth])
+        others.append(rows[fifth : 2 * fifth])
+    validation, apart = np.sort(np.concatenate(queries)), np.sort(np.concatenate(others))
+    rest = np.setdiff1d(split.training, validation)
+    if len(split.database) == len(split.training):
+        return validation, rest, rest
+    return validation, np.setdiff1d(rest, apart), apart
 
 
 def run_cells(
