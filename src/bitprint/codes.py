@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save as serialise
 
 _FORMAT = "bitprint.codes"
@@ -37,6 +37,8 @@ class Codes:
     (2, 3, [[160], [224]])
     >>> codes.hamming(codes).tolist()
     [[0, 1], [1, 0]]
+    >>> codes.signs().tolist()
+    [[1, -1, 1], [1, 1, 1]]
     """
 
     def __init__(self, packed: NDArray[np.uint8], bits: int) -> None:
@@ -84,7 +86,14 @@ class Codes:
 
     @classmethod
     def concatenate(cls, parts: Iterable[Codes]) -> Codes:
-        """Join codes of the same number of bits, in order."""
+        """Join codes of the same number of bits, in order.
+
+        Examples
+        --------
+        >>> some = Codes.from_signs([[1, -1, 1]])
+        >>> Codes.concatenate([some, Codes.from_signs([[1, 1, 1], [-1, -1, 1]])])
+        Codes(3 x 3 bits)
+        """
         parts = list(parts)
         if not parts:
             raise ValueError("nothing to concatenate")
@@ -109,7 +118,17 @@ class Codes:
         return distances
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the codes to one file (safetensors with a checksum), atomically."""
+        """Write the codes to one file (safetensors with a checksum), atomically.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> codes = Codes.from_signs([[1, -1, 1], [1, 1, 1]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     codes.save(f"{folder}/photos.codes")
+        ...     Codes.load(f"{folder}/photos.codes") == codes
+        True
+        """
         metadata = {
             "format": _FORMAT,
             "version": str(_VERSION),
@@ -131,13 +150,14 @@ class Codes:
             with safe_open(path, framework="np") as file:
                 metadata = file.metadata() or {}
                 packed = file.get_tensor("packed") if "packed" in file.keys() else None  # noqa: SIM118
-        except SafetensorError as error:
+        except Exception as error:  # types that NumPy lacks are no SafetensorError
             raise ValueError(f"{path}: not a codes file, or a truncated one ({error})") from error
-        if metadata.get("format") != _FORMAT or packed is None:
+        version = metadata.get("version", "")
+        if metadata.get("format") != _FORMAT or packed is None or not version.isdecimal():
             raise ValueError(f"{path}: not a codes file")
-        if metadata.get("version") != str(_VERSION):
+        if version != str(_VERSION):
             raise ValueError(
-                f"{path}: codes of version {metadata.get('version')}, this is version {_VERSION}; "
+                f"{path}: codes of version {version}, this is version {_VERSION}; "
                 "upgrade bitprint to read it"
             )
         bits = metadata.get("bits", "")
@@ -146,7 +166,7 @@ class Codes:
         try:
             return cls(packed, int(bits))
         except ValueError as error:
-            raise ValueError(f"{path}: not codes of {bits[:9]} bits ({error})") from error
+            raise ValueError(f"{path}: not codes of {bits[:9]!r} bits ({error})") from error
 
     def _check_same_bits(self, other: Codes) -> None:
         if self.bits != other.bits:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save as serialise
 
 from bitprint.files import write_atomically
@@ -40,6 +40,8 @@ class QuantisedCodes:
     [[0.0, 0.0], [1.0, 2.0]]
     >>> codes.distances([[0.5, 2.0]]).tolist()
     [[4.25, 0.25]]
+    >>> codes.bits
+    2
     """
 
     def __init__(self, indices: ArrayLike, codebooks: ArrayLike) -> None:
@@ -101,7 +103,17 @@ class QuantisedCodes:
         return distances
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write items and codebooks to one file (safetensors with a checksum), atomically."""
+        """Write items and codebooks to one file (safetensors with a checksum), atomically.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> codes = QuantisedCodes([[0, 0], [1, 1]], [[[0.0], [1.0]], [[0.0], [2.0]]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     codes.save(f"{folder}/photos.quantised")
+        ...     QuantisedCodes.load(f"{folder}/photos.quantised")
+        QuantisedCodes(2 x 2 bits, 2 codebooks of 2)
+        """
         metadata = {"format": _FORMAT, "version": str(_VERSION), "sha256": self._checksum()}
         arrays = {"indices": self.indices, "codebooks": self.codebooks}
         write_atomically(Path(path), serialise(arrays, metadata))
@@ -116,18 +128,26 @@ class QuantisedCodes:
             with safe_open(path, framework="np") as file:
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
+        except Exception as error:  # types that NumPy lacks are no SafetensorError
             raise ValueError(
                 f"{path}: not a file of quantised codes, or a truncated one ({error})"
             ) from error
-        if metadata.get("format") != _FORMAT or set(arrays) != {"indices", "codebooks"}:
+        version = metadata.get("version", "")
+        if (
+            metadata.get("format") != _FORMAT
+            or set(arrays) != {"indices", "codebooks"}
+            or not version.isdecimal()
+        ):
             raise ValueError(f"{path}: not a file of quantised codes")
-        if metadata.get("version") != str(_VERSION):
+        if version != str(_VERSION):
             raise ValueError(
-                f"{path}: quantised codes of version {metadata.get('version')}, this is version "
-                f"{_VERSION}; upgrade bitprint to read it"
+                f"{path}: quantised codes of version {version}, this is version {_VERSION}; "
+                "upgrade bitprint to read it"
             )
-        codes = cls(**arrays)
+        try:
+            codes = cls(**arrays)
+        except ValueError as error:
+            raise ValueError(f"{path}: not quantised codes ({error})") from error
         if codes._checksum() != metadata.get("sha256"):
             raise ValueError(f"{path}: the checksum does not match, the file is damaged")
         return codes

@@ -22,6 +22,13 @@ def check_labels(labels: ArrayLike, count: int | None = None) -> NDArray:
     -------
     ndarray
         int64 of shape (N,), or uint8 of shape (N, c).
+
+    Examples
+    --------
+    >>> check_labels([0.0, 2.0, 1.0])
+    array([0, 2, 1])
+    >>> check_labels([[True, False], [True, True]]).tolist()
+    [[1, 0], [1, 1]]
     """
     labels = np.asarray(labels)
     if labels.ndim not in (1, 2) or (labels.ndim == 2 and labels.shape[1] == 0):
@@ -46,7 +53,13 @@ def check_labels(labels: ArrayLike, count: int | None = None) -> NDArray:
 
 
 def class_count(labels: NDArray) -> int:
-    """Number of classes: columns of a label matrix, or the largest class number plus one."""
+    """Number of classes: columns of a label matrix, or the largest class number plus one.
+
+    Examples
+    --------
+    >>> class_count(np.array([0, 3, 3])), class_count(np.array([[1, 0], [1, 1]]))
+    (4, 2)
+    """
     if labels.ndim == 2:
         return int(labels.shape[1])
     return int(labels.max()) + 1 if len(labels) else 0
@@ -121,6 +134,13 @@ def sample_pairs(
     -------
     i, j : ndarray of int64, shape (P,)
     similar : ndarray of bool, shape (P,)
+
+    Examples
+    --------
+    >>> labels = np.array([0, 0, 1, 1, 1])
+    >>> i, j, similar = sample_pairs(labels, per_image=2, rng=np.random.default_rng(0))
+    >>> len(i), bool(np.all((labels[i] == labels[j]) == similar)), bool(np.any(i == j))
+    (20, True, False)
     """
     rows, partners, kinds = [], [], []
     for similar in (True, False):
@@ -137,6 +157,13 @@ def sample_triplets(
     """Draw triplets (q, p, n): q shares a label with p and none with n; q, p and n differ.
 
     Images that lack a similar or a dissimilar partner start no triplet.
+
+    Examples
+    --------
+    >>> labels = np.array([0, 0, 1, 1, 1])
+    >>> q, p, n = sample_triplets(labels, per_image=2, rng=np.random.default_rng(0))
+    >>> len(q), bool(np.all(labels[q] == labels[p])), bool(np.any(labels[q] == labels[n]))
+    (10, True, False)
     """
     queries, positives, negatives = [], [], []
     pairs = zip(

@@ -26,6 +26,8 @@ class WeightedCodes:
     >>> codes = Codes.from_signs([[1, 1, 1], [1, -1, -1]])
     >>> WeightedCodes(codes, [4.0, 2.0, 0.5]).distances(codes[:1]).tolist()
     [[0.0, 2.5]]
+    >>> WeightedCodes(codes, [4.0, 2.0, 0.5]).bits
+    3
     """
 
     def __init__(self, codes: Codes, weights: ArrayLike) -> None:

@@ -25,7 +25,13 @@ def as_words(packed: NDArray[np.uint8]) -> Words:
 
 
 def as_planes(packed: NDArray[np.uint8]) -> Words:
-    """Packed rows, (N, B) bytes, as (W, N) words: word w of all rows in one."""
+    """Packed rows, (N, B) bytes, as (W, N) words: word w of all rows in one.
+
+    Examples
+    --------
+    >>> as_planes(np.full((5, 9), 255, np.uint8)).shape
+    (2, 5)
+    """
     return np.ascontiguousarray(as_words(packed).T)
 
 

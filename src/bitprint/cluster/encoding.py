@@ -29,7 +29,14 @@ from bitprint.photos.encoder import Encoder
 
 
 class Encoded(NamedTuple):
-    """What `encode_collection` did."""
+    """What `encode_collection` did.
+
+    Examples
+    --------
+    >>> done = Encoded(new=1500, kept=1024, failed=3, partitions=2)
+    >>> f"{done.new + done.kept} pictures have a code, {done.failed} have none"
+    '2524 pictures have a code, 3 have none'
+    """
 
     new: int
     """How many pictures were encoded now."""
@@ -82,6 +89,17 @@ def encode_collection(
         How many workers to use at most; by default as many as the cluster has room for.
     progress : callable, optional
         Called with how many pictures are done, and how many there are to do.
+
+    Examples
+    --------
+    >>> import bitprint as bp
+    >>> from bitprint.cluster import read_codes
+    >>> with connect("local"):  # doctest: +SKIP
+    ...     encode_collection("model", "photos", "codes")
+    Encoded(new=2524, kept=0, failed=3, partitions=3)
+    >>> with bp.Index.create("photos.bp", bits=48) as index:  # doctest: +SKIP
+    ...     for partition in read_codes("codes"):
+    ...         index.add(*partition)
     """
     if partition < 1 or partition % BATCH:
         raise ValueError(f"a partition covers a multiple of {BATCH} pictures, got {partition}")
@@ -110,6 +128,12 @@ def connect(address: str = "local") -> Iterator[None]:
     address : str
         "local" starts a cluster on this machine, which ends with the connection; "auto" is the
         one that runs here; ``ray://host:10001`` one that runs elsewhere.
+
+    Examples
+    --------
+    >>> with connect("ray://head:10001"):  # doctest: +SKIP
+    ...     encode_collection("model", "s3://bucket/photos", "codes")
+    Encoded(new=2524, kept=0, failed=3, partitions=3)
     """
     ray = _ray()
     if ray.is_initialized():

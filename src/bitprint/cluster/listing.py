@@ -19,7 +19,18 @@ Failed = list[tuple[str, str, str]]
 
 
 class Listing(NamedTuple):
-    """The pictures of a source."""
+    """The pictures of a source.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "a.png").write_bytes(b"...")
+    ...     (Path(folder) / "b.jpg").symlink_to("nowhere.jpg")
+    ...     table, failed = list_source(folder)
+    >>> table["id"].to_pylist(), [(name, reason) for name, _, reason in failed]
+    (['a.png'], [('b.jpg', 'no such file')])
+    """
 
     table: pa.Table
     """Columns id (int64 or string) and path (string), N rows."""

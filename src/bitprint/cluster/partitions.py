@@ -32,7 +32,13 @@ _VERSION = 1
 
 
 class Job(NamedTuple):
-    """What a folder of codes holds, or will hold when all is done."""
+    """What a folder of codes holds, or will hold when all is done.
+
+    Examples
+    --------
+    >>> Job("s3://bucket/photos", bits=48, model="ITQ", pictures=2500, size=1024).partitions
+    3
+    """
 
     source: str
     """Where the pictures come from."""
@@ -51,7 +57,20 @@ class Job(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Codes of some pictures; `Index.add` takes the three as they come."""
+    """Codes of some pictures; `Index.add` takes the three as they come.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> codes = Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1]])
+    >>> partition = Partition(np.array([7, 8]), codes, np.array(["/photos/a.jpg", "/photos/b.jpg"]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with bp.Index.create(f"{folder}/photos.bp", bits=4) as index:
+    ...         index.add(*partition)
+    ...         index.items([8])
+    [Item(path='/photos/b.jpg', labels=())]
+    """
 
     ids: NDArray[Any]
     """Shape (n,): int64, or strings."""
@@ -80,6 +99,22 @@ def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
     ------
     ValueError
         If partitions are missing, or one is damaged or by another model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> codes = Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1]])
+    >>> listing = pa.table({"id": ["a.jpg", "b.jpg"], "path": ["/photos/a.jpg", "/photos/b.jpg"]})
+    >>> job = Job("/photos", bits=4, model="a model", pictures=2, size=1024)
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     folder = Path(name)  # which a call of encode_collection would fill like this
+    ...     start_job(folder, job, Listing(listing, failed=[]))
+    ...     ids, paths = (listing[column].chunk(0) for column in ("id", "path"))
+    ...     content = serialise(ids, paths, codes, job.model, failed=[])
+    ...     _ = (folder / part_name(0)).write_bytes(content)
+    ...     for ids, codes, paths in read_codes(folder):
+    ...         print(ids, codes, paths)
+    ['a.jpg' 'b.jpg'] Codes(2 x 4 bits) ['/photos/a.jpg' '/photos/b.jpg']
     """
     folder = Path(folder)
     job = read_job(folder)
@@ -93,13 +128,31 @@ def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
 
 
 def read_job(folder: str | os.PathLike[str]) -> Job:
-    """Read what a folder of codes is about: source, bits, model and how many pictures."""
+    """Read what a folder of codes is about: source, bits, model and how many pictures.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> listing = pa.table({"id": ["a.jpg", "b.jpg"], "path": ["/photos/a.jpg", "/photos/b.jpg"]})
+    >>> job = Job("/photos", bits=4, model="a model", pictures=2, size=1024)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     start_job(Path(folder), job, Listing(listing, failed=[]))
+    ...     read_job(folder)
+    Job(source='/photos', bits=4, model='a model', pictures=2, size=1024)
+    """
     path = Path(folder) / _LISTING
     if not path.is_file():
         raise FileNotFoundError(f"{folder}: not a folder of codes, {_LISTING} is missing")
     facts = _facts(path)
-    count = parquet.read_metadata(path).num_rows
-    return Job(facts["source"], int(facts["bits"]), facts["model"], count, int(facts["size"]))
+    try:
+        numbers = parquet.read_metadata(path).num_rows, int(facts["bits"]), int(facts["size"])
+        source, model = facts["source"], facts["model"]
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise _damaged(path, error) from error
+    count, bits, size = numbers
+    if bits < 1 or size < 1:
+        raise _damaged(path, f"{bits} bits, {size} pictures in a partition")
+    return Job(source, bits, model, count, size)
 
 
 def start_job(folder: Path, job: Job, listing: Listing) -> None:
@@ -167,21 +220,32 @@ def write_failed(folder: Path, job: Job) -> int:
 
 def _read_partition(path: Path, job: Job) -> Partition:
     facts = _facts(path)
-    if (facts["bits"], facts["model"]) != (str(job.bits), job.model):
-        raise ValueError(f"{path}: holds codes by {facts['model']}, not by {job.model}; delete it")
+    if (facts.get("bits"), facts.get("model")) != (str(job.bits), job.model):
+        other = " ".join(facts.get("model", "").split())
+        raise ValueError(f"{path}: holds codes by {other}, not by {job.model}; delete it")
     try:
         table = parquet.read_table(path, page_checksum_verification=True).combine_chunks()
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: damaged ({error}); delete it and encode again") from error
-    ids, paths, codes = (_only_chunk(table[name]) for name in ("id", "path", "code"))
-    integers = pa.types.is_integer(ids.type)
-    return Partition(
-        ids.to_numpy(zero_copy_only=integers), _as_codes(codes, job.bits), _strings(paths)
-    )
+        ids, paths, codes = (_only_chunk(table[name]) for name in ("id", "path", "code"))
+        return Partition(_as_ids(ids), _as_codes(codes, job.bits), _strings(paths))
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise _damaged(path, error) from error
 
 
-def _as_codes(column: pa.FixedSizeBinaryArray, bits: int) -> Codes:
+def _damaged(path: Path, reason: object) -> ValueError:
+    one_line = " ".join(str(reason).split())  # Arrow writes several
+    return ValueError(f"{path}: damaged ({one_line}); delete it and encode again")
+
+
+def _as_ids(column: pa.Array) -> NDArray[Any]:
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return np.asarray(column.to_numpy())
+    return _strings(column)
+
+
+def _as_codes(column: pa.Array, bits: int) -> Codes:
     width = -(-bits // 8)
+    if column.type != pa.binary(width) or column.null_count:
+        raise ValueError(f"codes are {column.type}, not {width} bytes each")
     data = np.frombuffer(column.buffers()[1], np.uint8)
     start = column.offset * width
     return Codes(data[start : start + len(column) * width].reshape(-1, width), bits)
@@ -192,6 +256,10 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _strings(column: pa.Array) -> NDArray[Any]:
+    if column.null_count or not (
+        pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    ):
+        raise ValueError(f"names are {column.type}, not text")
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
@@ -216,14 +284,15 @@ def _facts(path: Path) -> dict[str, str]:
     """What the schema's metadata of one of our files says."""
     try:
         metadata = parquet.read_schema(path).metadata or {}
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not Parquet, or damaged ({error}); delete it") from error
-    facts = {name.decode(): value.decode() for name, value in metadata.items()}
-    if facts.get("format") != _FORMAT:
+        facts = {name.decode(): value.decode() for name, value in metadata.items()}
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not Parquet, or damaged ({reason}); delete it") from error
+    version = facts.get("version", "")
+    if facts.get("format") != _FORMAT or not version.isdecimal():
         raise ValueError(f"{path}: not written by Bitprint; delete it, or choose another folder")
-    if facts["version"] != str(_VERSION):
+    if version != str(_VERSION):
         raise ValueError(
-            f"{path}: of version {facts['version']}, this is version {_VERSION}; "
-            "upgrade bitprint to read it"
+            f"{path}: of version {version}, this is version {_VERSION}; upgrade bitprint to read it"
         )
     return facts

@@ -53,6 +53,12 @@ def load_cifar10(
     -------
     ImageSet
         The five training batches, then the test batch. Ids are of the form "data_batch_1/0".
+
+    Examples
+    --------
+    >>> load_cifar10("empty")
+    Traceback (most recent call last):
+    FileNotFoundError: empty/data_batch_1.bin: no such file; fetch_cifar10 obtains it
     """
     root = cifar10_home(root)
     pixels, labels, ids = [], [], []

@@ -62,6 +62,13 @@ def fetch_cifar10(
     -------
     Path
         The folder.
+
+    Examples
+    --------
+    >>> from bitprint.data import load_cifar10
+    >>> folder = fetch_cifar10()  # doctest: +SKIP
+    >>> len(load_cifar10(folder))  # doctest: +SKIP
+    60000
     """
     root = cifar10_home(root)
     if all(_is_good(root / name) for name in FILES):

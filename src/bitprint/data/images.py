@@ -48,6 +48,8 @@ class ImageSet:
     >>> part = images.subset([2, 0])
     >>> len(part), part.labels.tolist(), part.ids.tolist(), part.read([0]).shape
     (2, [1, 0], ['2', '0'], (1, 8, 8, 3))
+    >>> images.size, part.fingerprint() == images.subset([0, 2]).fingerprint()
+    ((8, 8), False)
     """
 
     pixels: NDArray[np.uint8]

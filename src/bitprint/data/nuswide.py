@@ -50,6 +50,23 @@ def load_nuswide(
     ImageSet
         In the order of the official list, with labels (N, concepts), the most frequent concept
         first. Images that are missing or cannot be read are listed in `skipped`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     root = Path(name)
+    ...     for folder in ("ImageList", "Groundtruth/AllLabels", "images"):
+    ...         (root / folder).mkdir(parents=True)
+    ...     _ = (root / IMAGE_LIST).write_text(os.linesep.join(["a/1.jpg", "b/2.jpg", "b/3.jpg"]))
+    ...     _ = (root / CONCEPTS / "Labels_lake.txt").write_text("0 1 0")
+    ...     _ = (root / CONCEPTS / "Labels_sky.txt").write_text("1 1 0")
+    ...     for number in (1, 2, 3):
+    ...         Image.new("RGB", (40, 30)).save(root / "images" / f"{number}.jpg")
+    ...     images = load_nuswide(root, size=32, concepts=2)
+    >>> images.ids.tolist(), images.label_names, images.labels.tolist()
+    (['a/1.jpg', 'b/2.jpg'], ['sky', 'lake'], [[1, 0], [1, 1]])
     """
     root = data_home() / "nuswide" if root is None else Path(root)
     names, matrix, paths = read_nuswide_labels(root)
@@ -93,7 +110,10 @@ def read_nuswide_labels(
     files = sorted(folder.glob("Labels_*.txt"))
     if not files:
         raise FileNotFoundError(f"{folder}: the label files Labels_<concept>.txt are missing")
-    lines = image_list.read_text("utf-8").splitlines()
+    try:
+        lines = image_list.read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{image_list}: not text in UTF-8 ({error})") from error
     paths = [line.strip().replace("\\", "/") for line in lines if line.strip()]
     matrix = np.empty((len(paths), len(files)), np.uint8)
     for column, file in enumerate(files):

@@ -30,6 +30,16 @@ def split_for(images: ImageSet, protocol: int, seed: int = 0) -> Split:
     protocol : int
         1, a small training set, or 2, in which all that is not a query trains.
     seed : int
+
+    Examples
+    --------
+    >>> from bitprint.data import load_digits
+    >>> digits = load_digits()
+    >>> split = split_for(digits, protocol=1)
+    >>> split
+    Split('digits/1', seed 0: 185 queries, 1612 training, 1612 database)
+    >>> split_for(digits, protocol=1, seed=1).fingerprint == split.fingerprint
+    False
     """
     if images.split is not None:
         return own_split(images, protocol, seed)

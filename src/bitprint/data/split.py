@@ -33,6 +33,9 @@ class Split:
     >>> split = Split([0], [1, 2], [1, 2, 3], name="mine", seed=0)
     >>> split
     Split('mine', seed 0: 1 queries, 2 training, 3 database)
+    >>> again = Split([0], [2, 1], [3, 2, 1], name="mine, drawn again", seed=5)
+    >>> split.fingerprint == again.fingerprint
+    True
     """
 
     queries: Rows

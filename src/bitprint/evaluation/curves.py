@@ -22,6 +22,15 @@ class Curve(NamedTuple):
     recall, precision : ndarray of float64, shape (P,)
     at : ndarray of int64, shape (P,)
         What each point looks at: the first `at` items, or the items within distance `at`.
+
+    Examples
+    --------
+    >>> import bitprint as bp
+    >>> query = bp.Codes.from_signs([[1, 1]])
+    >>> database = bp.Codes.from_signs([[1, 1], [1, -1], [-1, -1], [-1, -1]])
+    >>> recall, precision, at = bp.evaluate(query, [0], database, [0, 1, 0, 1]).pr_lookup
+    >>> at.tolist(), recall.tolist(), precision.tolist()
+    ([0, 1, 2], [0.5, 0.5, 1.0], [1.0, 0.5, 0.5])
     """
 
     recall: NDArray[np.float64]

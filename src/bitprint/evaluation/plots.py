@@ -39,6 +39,16 @@ def plot_reports(reports: Reports, folder: str | os.PathLike[str]) -> list[Path]
         `precision_radius2.png`, precision within Hamming radius 2 against the number of bits, and
         for every number of bits K `precision_at_K.png`, precision of the first N items, and
         `precision_recall_K.png`, along the ranked list.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> codes = bp.Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+    >>> report = bp.evaluate(codes, [0, 0, 1], codes, [0, 0, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in plot_reports({"mine": report}, folder)]
+    ['precision_radius2.png', 'precision_recall_4.png']
     """
     by_name = {
         name: {report.bits: report} if isinstance(report, Report) else dict(sorted(report.items()))

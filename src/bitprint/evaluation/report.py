@@ -45,6 +45,23 @@ class Report:
     A ranking by real-valued distances has no Hamming balls: `radius` is None, `precision_radius`
     and `precision_radius2` are NaN (None in `as_dict`), `empty_balls` is 0, and the two curves of
     lookup have no points.
+
+    Examples
+    --------
+    >>> import json
+    >>> import bitprint as bp
+    >>> codes = bp.Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+    >>> report = bp.evaluate(codes, [0, 1, 1], codes, [0, 1, 1], cutoffs=[1, 2])
+    >>> print(report.summary())
+    3 queries, 3 database items, 4 bits
+    MAP 0.9444 (ties expected)
+    precision within radius 2 0.6667 (0 queries find nothing there)
+    precision@1 1.0000
+    precision@2 0.6667
+    >>> report.average_precision.round(4).tolist(), round(report.precision_radius2, 4)
+    ([1.0, 0.8333, 1.0], 0.6667)
+    >>> json.loads(json.dumps(report.as_dict()))["recall_at"]
+    {'1': 0.6666666666666666, '2': 0.8333333333333334}
     """
 
     map: float

@@ -37,6 +37,20 @@ def cached_features(
     -------
     ndarray of float32, shape (N, d)
         Memory-mapped, read-only.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from unittest.mock import patch
+    >>> def means(images):
+    ...     print("computing")
+    ...     return images.pixels.mean(axis=(1, 2), dtype=np.float32)
+    >>> images = ImageSet(np.full((3, 8, 8, 3), 5, np.uint8))
+    >>> with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, BITPRINT_DATA=folder):
+    ...     first = cached_features(images, "means v1", means)
+    ...     cached_features(images, "means v1", means).tolist()
+    computing
+    [[5.0, 5.0, 5.0], [5.0, 5.0, 5.0], [5.0, 5.0, 5.0]]
     """
     file = _place(images, name)
     if not file.exists():
@@ -92,7 +106,7 @@ def _read(file: Path, count: int) -> NDArray[np.float32]:
         features: NDArray[np.float32] = np.lib.format.open_memmap(file, "r")
         if features.dtype != np.float32 or features.ndim != 2 or len(features) != count:
             raise ValueError(f"it holds {features.dtype} of shape {features.shape}")
-    except ValueError as error:
+    except Exception as error:  # damaged bytes make NumPy raise almost anything
         raise ValueError(
             f"{file}: the cached features of {count} images are damaged ({error}); delete this file"
         ) from error

@@ -64,7 +64,13 @@ def list_methods() -> list[str]:
 
 
 def method(name: str) -> type[Hasher]:
-    """Return the class of a method."""
+    """Return the class of a method.
+
+    Examples
+    --------
+    >>> method("itq").reference
+    'Gong and Lazebnik, CVPR 2011'
+    """
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
     return METHODS[name]
@@ -102,7 +108,20 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
 
 
 def load(folder: str | os.PathLike[str]) -> Hasher:
-    """Load a model that `Hasher.save` wrote."""
+    """Load a model that `Hasher.save` wrote.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> features = np.random.default_rng(0).normal(size=(100, 8))
+    >>> hasher = create("itq", bits=4).fit(features)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     hasher.save(folder)
+    ...     again = load(folder)
+    >>> again, again.encode(features) == hasher.encode(features)
+    (ITQ(bits=4), True)
+    """
     document, arrays = read_model(folder)
     try:
         options = dict(document["options"])

@@ -33,6 +33,23 @@ class Hasher(BaseEstimator, ABC):
         What `fit` needs besides the data.
     reference : str
         The paper that describes it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> from bitprint.data import load_digits
+    >>> digits = load_digits()
+    >>> hasher = bp.create("itq", bits=16).fit(digits.subset(range(1000)))
+    >>> codes = hasher.encode(digits)
+    >>> codes, bool(np.all((hasher.project(digits) >= 0) == (codes.signs() > 0)))
+    (Codes(1797 x 16 bits), True)
+    >>> hasher.encode_queries(digits.subset([7])).hamming(codes[:10]).argmin()
+    np.int64(7)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     hasher.save(folder, data="digits")
+    ...     bp.load(folder).encode(digits) == codes
+    True
     """
 
     name: ClassVar[str]
@@ -108,6 +125,23 @@ class FeatureHasher(TransformerMixin, Hasher):
 
     A subclass writes `_fit` and `_project` and keeps what it learns in arrays, numbers and
     strings whose names end in an underscore; validation, packing and saving are done here.
+
+    Examples
+    --------
+    >>> class AboveMean(FeatureHasher):
+    ...     name, supervision = "above-mean", "none"
+    ...
+    ...     def __init__(self, bits):
+    ...         self.bits = bits
+    ...
+    ...     def _fit(self, features, labels):
+    ...         self.means_ = features[:, : self.bits].mean(axis=0)
+    ...
+    ...     def _project(self, features):
+    ...         return features[:, : self.bits] - self.means_
+    >>> hasher = AboveMean(bits=2).fit([[0.0, 4.0, 1.0], [2.0, 8.0, 1.0]])
+    >>> hasher.transform([[5.0, 5.0, 5.0]]).tolist()
+    [[1, -1]]
     """
 
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load as deserialise
 from safetensors.numpy import save as serialise
 
@@ -60,7 +59,7 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         )
     try:
         return document, deserialise(weights)
-    except SafetensorError as error:
+    except Exception as error:  # types that NumPy lacks are no SafetensorError
         raise ValueError(f"{folder / 'model.safetensors'}: not readable ({error})") from error
 
 
@@ -77,7 +76,7 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{path}: not a description of a Bitprint model")
     if document.get("version") != _VERSION:
         raise ValueError(
-            f"{path}: a model of version {document.get('version')}, this is version {_VERSION}; "
+            f"{path}: a model of version {document.get('version')!r}, this is version {_VERSION}; "
             "upgrade bitprint to read it"
         )
     return document

@@ -105,6 +105,14 @@ class CNNHPlus(CNNH):
         Weight of the mean cross-entropy of the labels.
     sweeps, backbone, training, device, seed
         As in `CNNH`.
+
+    Examples
+    --------
+    >>> hasher = CNNHPlus(bits=12, training=Training(epochs=2))
+    >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
+    Codes(6 x 12 bits)
+    >>> hasher.make_head(features=512, classes=10)
+    Linear(in_features=512, out_features=22, bias=True)
     """
 
     name = "cnnh+"

@@ -115,7 +115,13 @@ class DQN(DeepHasher):
         self.cycle = cycle
 
     def quantiser_shape(self) -> tuple[int, int, int]:
-        """M codebooks, n entries, and the length d of an entry."""
+        """M codebooks, n entries, and the length d of an entry.
+
+        Examples
+        --------
+        >>> DQN(bits=24).quantiser_shape(), DQN(bits=12).quantiser_shape()
+        ((3, 256, 100), (2, 64, 150))
+        """
         bits_of_a_book = max(b for b in range(1, _MOST_BITS_OF_A_BOOK + 1) if self.bits % b == 0)
         books = self.bits // bits_of_a_book
         return books, 2**bits_of_a_book, -(-self.width // books)

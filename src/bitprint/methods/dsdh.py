@@ -85,7 +85,13 @@ class DSDH(DeepHasher):
         self.eta = eta
 
     def weights(self, count: int) -> tuple[float, float, float]:
-        """mu, nu and eta for a training set of `count` images."""
+        """mu, nu and eta for a training set of `count` images.
+
+        Examples
+        --------
+        >>> DSDH(bits=12).weights(5000), DSDH(bits=12, mode="balanced").weights(5000)
+        ((1.0, 0.1, 55.0), (500.0, 50.0, 500.0))
+        """
         if self.mode == "balanced":
             defaults = (count / 10, count / 100, count / 10)
         else:

@@ -23,6 +23,15 @@ class DSDHA(DPSH):
         K.
     eta, backbone, training, device, seed
         As in `DPSH`.
+
+    Examples
+    --------
+    >>> import numpy as np, bitprint as bp
+    >>> hasher = bp.create("dsdh-a", bits=12, epochs=2, lr=0.1)
+    >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
+    Codes(6 x 12 bits)
+    >>> hasher.eta, bp.create("dpsh", bits=12).eta
+    (55.0, 10.0)
     """
 
     name = "dsdh-a"
@@ -60,6 +69,15 @@ class DSDHB(DPSH):
         Weight of the mean cross-entropy.
     backbone, training, device, seed
         As in `DeepHasher`.
+
+    Examples
+    --------
+    >>> import numpy as np, bitprint as bp
+    >>> hasher = bp.create("dsdh-b", bits=12, epochs=2, lr=0.1)
+    >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
+    Codes(6 x 12 bits)
+    >>> "classification" in hasher.history_[0], "quantisation" in hasher.history_[0]
+    (True, True)
     """
 
     name = "dsdh-b"
@@ -111,6 +129,15 @@ class DSDHC(DeepHasher):
         Weights in the paper's units.
     backbone, training, device, seed
         As in `DeepHasher`.
+
+    Examples
+    --------
+    >>> import numpy as np, bitprint as bp
+    >>> hasher = bp.create("dsdh-c", bits=12, epochs=2, lr=0.1)
+    >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
+    Codes(6 x 12 bits)
+    >>> "classification" in hasher.history_[0], "quantisation" in hasher.history_[0]
+    (True, False)
     """
 
     name = "dsdh-c"

@@ -46,7 +46,13 @@ _BACKBONES: dict[str, type[Trunk]] = {
 
 
 def list_backbones() -> list[str]:
-    """Names that `create_trunk` knows."""
+    """Names that `create_trunk` knows.
+
+    Examples
+    --------
+    >>> "efficientnet-lite0" in list_backbones()
+    True
+    """
     return list(_BACKBONES)
 
 

@@ -22,6 +22,19 @@ class Trunk(nn.Module, ABC):
         Width of what `forward` returns.
     preprocess : Module
         From raw items (uint8 images, feature vectors) to what `forward` takes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> class MeanColour(Trunk):
+    ...     name, out_features, preprocess = "mean-colour", 3, nn.Identity()
+    ...
+    ...     def forward(self, inputs):
+    ...         return inputs.float().mean(dim=(1, 2))
+    >>> trunk = MeanColour.create(input_shape=(8, 8, 3), source="", pretrained=False)
+    >>> images = torch.full((1, 8, 8, 3), 5, dtype=torch.uint8)
+    >>> trunk(trunk.preprocess(images)).tolist(), trunk.describe()
+    ([[5.0, 5.0, 5.0]], {'name': 'mean-colour'})
     """
 
     name: ClassVar[str]

@@ -33,6 +33,14 @@ class Feed:
     device : torch.device
     part : callable, optional
         Which rows of a batch to read, where several processes share it; all of them by default.
+
+    Examples
+    --------
+    >>> feed = Feed(np.eye(3, dtype=np.float32), torch.device("cpu"))
+    >>> for rows, items in feed.batches(torch.tensor([2, 0, 1]), batch_size=2):
+    ...     print(rows.tolist(), items.tolist())
+    [2, 0] [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    [1] [[0.0, 1.0, 0.0]]
     """
 
     def __init__(

@@ -1,0 +1,287 @@
+"""What readers are told to import is on the API page, documented in full, with examples that run.
+
+A name is public if it is a class or a function, and
+- a package exports it in `__all__`, or
+- a page (README.md, docs/) or an example of a public name imports it or spells it out, or
+- it is a method of the registry.
+
+docs/api.md shows each of them or, for a method of the registry, the page of that method does. What
+pages show
+- has a docstring of its own, with an example that shows a result; a function is called there;
+- has docstrings for its public methods and properties, and uses each of them in an example of the
+  class. One that overrides another, or that a protocol declares, needs none: it means the same.
+"""
+
+import ast
+import doctest
+import inspect
+import re
+import tomllib
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+
+from bitprint.methods import METHODS
+
+for extra in ("fastapi", "fsspec", "pyarrow"):
+    pytest.importorskip(extra, reason="parts of Bitprint cannot be imported without it")
+
+ROOT = Path(__file__).parents[1]
+MODULES = {
+    ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "src").rglob("*.py"))
+}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+NOT_RUN = {
+    "bitprint.cluster.encoding.connect": "a cluster takes seconds to start",
+    "bitprint.cluster.encoding.encode_collection": "a cluster takes seconds to start",
+    "bitprint.data.cifar10_fetch.fetch_cifar10": "it downloads 170 MB",
+    "bitprint.web.run.make_server": "it serves until it is stopped",
+}
+
+
+def name_of(thing):
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def may_be_public(thing):
+    """Whether it is a class or a function of ours, rather than a module, a value or a method."""
+    ours = (getattr(thing, "__module__", None) or "").startswith("bitprint")
+    return (
+        ours
+        and (inspect.isclass(thing) or inspect.isfunction(thing))
+        and ("." not in thing.__qualname__)
+    )
+
+
+def look_up(name):
+    try:
+        return resolve_name(name)
+    except (ImportError, AttributeError):  # a page may name what is no longer there, or no name
+        return None
+
+
+def examples_in(docstring):
+    return doctest.DocTestParser().get_examples(docstring or "")
+
+
+def code_in(docstring):
+    return "".join(example.source for example in examples_in(docstring))
+
+
+def imports_in(code):
+    return {
+        f"{node.module}.{imported.name}"
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.ImportFrom)
+        for imported in node.names
+    }
+
+
+@cache
+def shown():
+    """What pages show, by name."""
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    things = map(resolve_name, re.findall(r"^::: (\S+)$", text, re.MULTILINE))
+    return {name_of(thing): thing for thing in things}
+
+
+def told():
+    """Pairs of a place and something that readers are told of there."""
+    for name, path in MODULES.items():
+        if re.search(r"^__all__ =", path.read_text("utf-8"), re.MULTILINE):
+            module = import_module(name)
+            yield from ((f"__all__ of {name}", getattr(module, each)) for each in module.__all__)
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        names = set(re.findall(r"\bbitprint(?:\.\w+)+", text))
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+            names |= imports_in(block)
+        yield from ((page.name, look_up(each)) for each in names)
+    for name, thing in shown().items():
+        for each in imports_in(code_in(thing.__doc__)):
+            yield f"the example of {name}", look_up(each)
+    for method in METHODS.values():
+        yield "the registry", method
+
+
+def members_of(cls):
+    """Public methods and properties: name, definition and class, but for those shown elsewhere."""
+    kinds = (classmethod, staticmethod, property, cached_property)
+    for owner in cls.__mro__:
+        elsewhere = owner is not cls and name_of(owner) in shown()
+        if owner.__module__.startswith("bitprint") and not elsewhere:
+            for name, member in vars(owner).items():
+                if not name.startswith("_") and (
+                    inspect.isfunction(member) or isinstance(member, kinds)
+                ):
+                    yield name, member, owner
+
+
+def is_declared_elsewhere(name, owner):
+    return getattr(owner, "_is_protocol", False) or any(
+        name in vars(base) for base in owner.__mro__[1:]
+    )
+
+
+def faults_of(thing):
+    """What a public class or function lacks, in words."""
+    examples = examples_in(thing.__doc__)
+    if not examples:
+        yield "has no docstring with an example"
+    elif not any(example.want for example in examples):
+        yield "has an example without a result"
+    elif inspect.isfunction(thing) and f"{thing.__name__}(" not in code_in(thing.__doc__):
+        yield "is not called in its example"
+    if inspect.isclass(thing):
+        members = list(members_of(thing))
+        docstrings = [thing.__doc__, *(member.__doc__ for _, member, _ in members)]
+        code = "".join(map(code_in, docstrings))
+        for name, member, owner in members:
+            value = isinstance(member, property | cached_property)
+            use = rf"\.{name}\b" if value else rf"(\.|def ){name}\("
+            if not member.__doc__:
+                yield f"has no docstring for {name}"
+            elif not is_declared_elsewhere(name, owner) and not re.search(use, code):
+                yield f"uses {name} in no example"
+
+
+def docstrings_below(node, name):
+    """Name and docstring of a module, class or function, and of all that it defines."""
+    yield name, ast.get_docstring(node)
+    for inner in node.body:
+        if isinstance(inner, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from docstrings_below(inner, f"{name}.{inner.name}")
+
+
+@cache
+def written_examples():
+    """All examples that are written anywhere, by the name of what they belong to."""
+    return {
+        name: examples_in(docstring)
+        for module, path in MODULES.items()
+        for name, docstring in docstrings_below(ast.parse(path.read_text("utf-8")), module)
+        if examples_in(docstring)
+    }
+
+
+def test_the_first_line_of_every_module_says_what_lives_there():
+    for path in MODULES.values():
+        first = path.read_text("utf-8").partition("\n")[0]
+        assert re.fullmatch(r'r?"""\S.+\.(""")?', first), f"{path}: {first}"
+
+
+def test_pages_show_what_readers_are_told_of():
+    missing = {
+        f"{name_of(thing)}, which is in {place}"
+        for place, thing in told()
+        if may_be_public(thing) and name_of(thing) not in shown()
+    }
+    assert not missing, "\n".join(["docs/api.md lacks", *sorted(missing)])
+
+
+def test_public_names_are_documented_with_examples():
+    assert {"bitprint.codes.Codes", "bitprint.methods.create"} <= set(shown())
+    faults = [f"{name} {fault}" for name, thing in shown().items() for fault in faults_of(thing)]
+    assert not faults, "\n".join(["", *sorted(faults)])
+
+
+def test_every_example_is_found_by_what_runs_them():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    pytest_settings = settings["tool"]["pytest"]["ini_options"]
+    assert "src" in pytest_settings["testpaths"]
+    assert "--doctest-modules" in pytest_settings["addopts"].split()
+    written = set(written_examples())
+    found = {
+        test.name
+        for name, path in MODULES.items()
+        if ">>>" in path.read_text("utf-8")
+        for test in doctest.DocTestFinder().find(import_module(name))
+        if test.examples
+    }
+    assert found == written
+
+
+def test_only_examples_that_need_more_than_a_moment_are_not_run():
+    skipped = {
+        name
+        for name, examples in written_examples().items()
+        if any(example.options.get(doctest.SKIP) for example in examples)
+    }
+    assert skipped == set(NOT_RUN)
+
+
+class Told:
+    """A class with everything.
+
+    >>> Told().used()
+    1
+    """
+
+    def used(self):
+        """One."""
+        return 1
+
+    @property
+    def value(self):
+        """Two.
+
+        >>> Told().value
+        2
+        """
+        return 2
+
+
+class Silent(Told):
+    def used(self):
+        """Override."""
+
+    def unused(self):
+        """Something.
+
+        >>> unused = 1
+        """
+
+    def bare(self): ...
+
+
+def called():
+    """Nothing.
+
+    >>> 1 + 1
+    2
+    """
+
+
+def resultless():
+    """Nothing.
+
+    >>> called()
+    """
+
+
+@pytest.mark.parametrize(
+    ("thing", "faults"),
+    [
+        (Told, []),
+        (
+            Silent,
+            [
+                "has no docstring with an example",
+                "uses unused in no example",
+                "has no docstring for bare",
+            ],
+        ),
+        (called, ["is not called in its example"]),
+        (resultless, ["has an example without a result"]),
+    ],
+)
+def test_what_is_lacking_is_named(thing, faults, monkeypatch):
+    for cls in (Told, Silent):
+        monkeypatch.setattr(cls, "__module__", "bitprint.sample")
+    monkeypatch.setitem(shown(), name_of(Told), Told)
+    assert list(faults_of(thing)) == faults
