@@ -315,6 +315,7 @@ def test_an_index_of_codes_is_not_a_collection(tmp_path):
         assert not holds_pictures(index)
     with pytest.raises(ValueError, match=r"codes\.bp: holds codes without the model"):
         Photos.open(tmp_path / "codes.bp")
+    assert [path.name for path in tmp_path.iterdir()] == ["codes.bp"]  # and no log of an open one
 
 
 def test_nothing_to_add_is_an_error(photos, tmp_path):

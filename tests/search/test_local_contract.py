@@ -2,10 +2,12 @@ import pytest
 from store_contract import StoreContract
 
 from bitprint.search.index import Index
-from bitprint.search.stores import is_uri, open_index
+from bitprint.search.stores import is_uri, open_index, shown_place
 
 
 class TestLocal(StoreContract):
+    examples = 25
+
     @pytest.fixture
     def places(self, tmp_path):
         numbers = iter(range(1000))
@@ -17,6 +19,18 @@ def test_a_path_opens_the_local_index(tmp_path):
         assert isinstance(index, Index)
     with open_index(str(tmp_path / "a.bp")) as index:
         assert index.path == tmp_path / "a.bp"
+
+
+def test_an_index_that_is_refused_is_closed(tmp_path):
+    open_index(tmp_path / "a.bp", bits=12, create=True).close()
+    for other in ({"bits": 16}, {"model": "dsdh"}):
+        with pytest.raises(ValueError, match="holds codes"):
+            open_index(tmp_path / "a.bp", **other)
+        assert [path.name for path in tmp_path.iterdir()] == ["a.bp"]  # and no log of open ones
+
+
+def test_a_path_is_shown_as_it_is(tmp_path):
+    assert shown_place(tmp_path / "a.bp") == str(tmp_path / "a.bp")
 
 
 def test_other_addresses_are_refused():

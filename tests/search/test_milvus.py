@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
 import numpy as np
 import pytest
@@ -17,8 +18,15 @@ pytest.importorskip("milvus_lite", reason="Milvus needs pip install bitprint[mil
 
 from milvus_lite.server_manager import server_manager_instance
 
-from bitprint.search.stores import milvus_rows, milvus_search, milvus_states
-from bitprint.search.stores.milvus_connection import parse_address
+from bitprint.search.stores import (
+    milvus_codes,
+    milvus_pieces,
+    milvus_rows,
+    milvus_search,
+    milvus_states,
+    milvus_values,
+)
+from bitprint.search.stores.milvus_address import parse_address
 from bitprint.search.stores.milvus_rows import Rows
 
 SERVER = os.environ.get("BITPRINT_TEST_MILVUS")  # milvus://host:19530, to test a server too
@@ -259,6 +267,13 @@ def test_a_file_is_for_one_process_and_closing_frees_it(tmp_path):
     open_index(place).close()
 
 
+def test_a_file_of_somebody_else_is_refused(tmp_path):
+    (tmp_path / "e.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(OSError, match=r"e\.db: .*or it is no file of Milvus"):
+        open_index(f"milvus://{tmp_path}/e.db")
+    assert (tmp_path / "e.db").read_bytes() == b"no database" * 1000
+
+
 @pytest.mark.parametrize("most", [4, 50])
 def test_answers_are_exact_beyond_what_milvus_returns_at_once(lite_places, monkeypatch, most):
     monkeypatch.setattr(milvus_search, "MOST_HITS", most)
@@ -277,9 +292,11 @@ def test_answers_are_exact_beyond_what_milvus_returns_at_once(lite_places, monke
 
 def test_small_pages_and_batches(lite_places, monkeypatch):
     monkeypatch.setattr(milvus_rows, "_BATCH_ROWS", 7)
-    monkeypatch.setattr(milvus_states, "_PAGE", 5)
-    monkeypatch.setattr(milvus_states, "_PIECES_PAGE", 3)
-    monkeypatch.setattr(milvus_states, "_PIECE", 4)
+    for module in (milvus_rows, milvus_codes, milvus_pieces):
+        monkeypatch.setattr(module, "PAGE", 5)
+    monkeypatch.setattr(milvus_pieces, "_PIECES_PAGE", 3)
+    monkeypatch.setattr(milvus_pieces, "_PIECE", 4)
+    monkeypatch.setattr(milvus_values, "_NAMES_AT_ONCE", 4)
     contents = {str(i): bytes(range(i)) for i in range(12)}
     codes = random_codes(30, 12)
     with create(lite_places(), 12, attachments=contents) as index:
@@ -315,6 +332,8 @@ def test_a_name_that_is_too_long_is_refused_and_nothing_is_written(lite_places):
             with pytest.raises(ValueError, match=r"bytes with its path and labels; Milvus stores"):
                 index.add(codes=codes_of(1, 2), **arguments)
             assert index.ids().tolist() == []
+        with pytest.raises(ValueError, match="takes 80"):  # as JSON, where a quote takes two
+            index.add(["a"], codes_of(1), ['"' * 40_000])
         index.add(["é" * 20_000], codes_of(1), ["p" * 20_000])
         assert index.items(["é" * 20_000]) == [("p" * 20_000, ())]
 
@@ -345,6 +364,40 @@ def test_a_search_sees_one_state_whatever_happens_meanwhile(lite_places, monkeyp
         assert ids.tolist() == [["b", "a", None]]
         assert distances.tolist() == [[0, codes_of(1).hamming(codes_of(3))[0, 0], -1]]
         assert reader.search(codes_of(1), k=3).ids.tolist() == [["b", "c", "a"]]
+
+
+def test_an_index_that_is_closed_during_a_search_says_so(lite_places, monkeypatch):
+    with create(lite_places(), 12) as index:
+        index.add([1], codes_of(1))
+        while_searching(monkeypatch, [index.close])
+        with pytest.raises(ValueError, match="the index is closed; open it again"):
+            index.search(codes_of(1))
+
+
+@pytest.mark.parametrize("failing", ["delete", "replace"])
+def test_what_is_stored_is_not_called_lost_when_the_rest_cannot_be_erased(lite_places, failing):
+    """Of the writes of a change, the second that replaces a row is that of the header."""
+    place = lite_places()
+    with create(place, 12) as index, open_index(place) as reader:
+        index.add(["a", "b"], codes_of(1, 2), ["p", "q"])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(milvus_pieces, "_PIECE", 3)  # the list of one row takes two pages
+            patch.setattr(milvus_pieces, "_PIECES_PAGE", 2)
+            left = iter(range({"delete": 0, "replace": 2}[failing]))
+            original = getattr(Rows, failing)
+
+            def fail(self, *arguments):
+                if next(left, None) is None:
+                    raise OSError("the server failed, so nothing of this call was stored")
+                return original(self, *arguments)
+
+            patch.setattr(Rows, failing, fail)
+            index.add(["a"], codes_of(3))
+            assert everything(index) == everything(reader)
+        assert everything(index)[:2] == (["b", "a"], codes_of(2, 3).packed.tolist())
+        index.add(["c"], codes_of(4))  # erases what is left
+        assert [i for i in stored_ordinals(reader) if i >= 0] == [1, 2, 3]
+        assert everything(reader)[:2] == (["b", "a", "c"], codes_of(2, 3, 4).packed.tolist())
 
 
 def test_of_two_who_write_one_is_told(lite_places):
@@ -469,12 +522,19 @@ def test_addresses():
         ("milvus:///photos", "ends in .db"),
         ("milvus:///a/é.db", "ends in .db"),
         ("milvus://me:hush@host:port", "is not milvus://user:password@host"),
+        ("milvus://me:12?hush@host", "is not milvus://user:password@host"),
+        ("milvus://me:12/hush@host", "is not milvus://user:password@host"),
+        ("milvus://me:12#hush@host", "is not milvus://user:password@host"),
+        ("milvus://me:[hush]@host", "is not milvus://user:password@host"),
+        ("milvus://me:hush\u2100@host", "is not milvus://user:password@host"),
+        ("milvus://host#photos", "is not milvus://user:password@host"),
+        ("milvus://me:hush@host?tls=yes", "is true or false, got 'yes'"),
     ],
 )
 def test_wrong_addresses(uri, message):
     with pytest.raises(ValueError, match=message) as caught:
-        open_index(uri)
-    assert "hush" not in str(caught.value)
+        open_index(uri, timeout=0.5)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_what_is_not_installed_is_named(monkeypatch, tmp_path):

@@ -1,3 +1,4 @@
+import re
 import threading
 import time
 
@@ -11,7 +12,7 @@ from bitprint.search.stores import index_exists, open_index
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install bitprint[postgres]")
 
 from bitprint.search.stores import postgres_codes, postgres_hnsw, postgres_rows  # noqa: E402
-from bitprint.search.stores.postgres_connection import parse_address  # noqa: E402
+from bitprint.search.stores.postgres_address import parse_address  # noqa: E402
 
 
 class TestPostgres(StoreContract):
@@ -166,7 +167,7 @@ def test_the_plans(postgres_places, clustered, size):
         with index._connections.transaction() as connection:
             exact = plan(connection, postgres_codes.NEAREST, None)
             rare = plan(connection, postgres_codes.NEAREST, "rare")
-            postgres_hnsw.prefer(connection, index._tables, (0, 8), 40, None)
+            postgres_hnsw.prefer(connection, index._tables, index.path, (0, 8), 40, None)
             again = plan(connection, postgres_codes.NEAREST, None)
             approximate = plan(connection, postgres_hnsw.NEAREST, None)
     assert "Seq Scan on codes" in exact
@@ -178,7 +179,8 @@ def test_the_plans(postgres_places, clustered, size):
 
 def test_what_approximate_searches_ask_for(postgres_places):
     with create(postgres_places(), 12) as index:
-        with pytest.raises(ValueError, match=r"no graph .* call build_hnsw"):
+        named = f"^{re.escape(index.path)}: "
+        with pytest.raises(ValueError, match=named + r".*no graph .* call build_hnsw"):
             index.search(random_codes(1, 12), approximate=True)
         with pytest.raises(ValueError, match="is empty; add codes first"):
             index.build_hnsw()
@@ -199,7 +201,7 @@ def test_what_approximate_searches_ask_for(postgres_places):
                 index.search(random_codes(1, 12), approximate=True, ef=ef)
         index._vector_version = (0, 7)
         assert index.search(random_codes(1, 12), 1, approximate=True).ids.tolist() == [[1]]
-        with pytest.raises(ValueError, match=r"needs pgvector 0.8"):
+        with pytest.raises(ValueError, match=named + r".*needs pgvector 0.8"):
             index.search(random_codes(1, 12), label="a", approximate=True)
 
 

@@ -12,7 +12,7 @@ from bitprint.search.stores import index_exists, open_index
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install bitprint[postgres]")
 
 from bitprint.search.stores import postgres, postgres_codes, postgres_tables  # noqa: E402
-from bitprint.search.stores.postgres_connection import parse_address  # noqa: E402
+from bitprint.search.stores.postgres_address import parse_address  # noqa: E402
 from bitprint.search.stores.postgres_rows import copy_data  # noqa: E402
 
 
@@ -105,6 +105,11 @@ def test_a_killed_process_leaves_nothing_and_frees_the_index(postgres_places):
 def test_a_server_that_is_not_there():
     with pytest.raises(ConnectionError, match=r"cannot reach the server .* check that it runs"):
         open_index("postgresql://me:sesame@127.0.0.1:1/photos", timeout=2)
+
+
+def test_an_option_that_libpq_does_not_take():
+    with pytest.raises(ConnectionError, match=r"bad value for connect_timeout.*the options of"):
+        open_index("postgresql://me:sesame@127.0.0.1:1/photos?connect_timeout=soon")
 
 
 def test_a_database_or_user_that_is_not_there(postgres_server):
@@ -279,10 +284,23 @@ def test_an_index_that_is_deleted_while_open(database):
                 call()
 
 
+def test_tables_that_somebody_has_changed(database):
+    place = database()
+    with create(place, 12) as index, psycopg.connect(place, autocommit=True) as connection:
+        index.add([1], codes_of(1))
+        connection.execute("ALTER TABLE bitprint.codes DROP COLUMN path")
+        for call in (lambda: index.items([1]), lambda: index.add([2], codes_of(2))):
+            with pytest.raises(OSError, match=r'failed .column "path" .*does not exist') as failed:
+                call()
+            assert str(failed.value).startswith(f"{index.path}: ")
+            assert "\n" not in str(failed.value)
+        assert index.ids().tolist() == [1]
+
+
 def test_a_create_that_fails_leaves_nothing(postgres_places, monkeypatch):
     place = postgres_places()
     monkeypatch.setattr(postgres_tables, "MOST_BYTES", 10)
-    with pytest.raises(ValueError, match="the attachment big has 11 bytes; an index takes 10"):
+    with pytest.raises(ValueError, match=": the attachment big has 11 bytes; an index takes 10"):
         create(place, 12, attachments={"big": bytes(11)})
     assert not index_exists(place)
     with postgres.PostgresIndex.create(place, 12) as index:

@@ -5,9 +5,10 @@ import pytest
 
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install bitprint[postgres]")
 
-from bitprint.photos import Photos  # noqa: E402
+from bitprint.photos import Photos, encoding  # noqa: E402
 from bitprint.photos.encoder import Encoder  # noqa: E402
-from bitprint.search.stores.postgres_connection import Connections, parse_address  # noqa: E402
+from bitprint.search.stores.postgres_address import parse_address  # noqa: E402
+from bitprint.search.stores.postgres_connection import Connections  # noqa: E402
 
 
 @pytest.fixture
@@ -61,6 +62,22 @@ def test_photographs_from_the_command_line(postgres_places, album):
     groups = run("duplicates", place, "-r", 0, "--json")
     twins = {str(album / "cats" / name) for name in ("1.png", "copy.png")}
     assert any(twins <= set(group["ids"]) for group in groups)
+
+
+def test_features_that_were_kept_are_used_and_discarded(postgres_places, album, monkeypatch):
+    """Under a name that does not depend on the password, which the index does not know."""
+    place = postgres_places().replace("postgres:@", "postgres:sesame@")
+    with Photos.learn(place, album, bits=8, features="pixels") as photos:
+        waiting = list((album.parent / "home").rglob("*.npz"))
+        assert len(waiting) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(encoding, "decode_ahead", lambda paths, size: iter(paths))
+            assert photos.add(album) == (8, 0, [])
+    assert not waiting[0].parent.exists()
+    with pytest.raises(FileExistsError, match="exists already") as refused:
+        Photos.learn(place, album)
+    assert str(refused.value).startswith(f"{photos.index.path}: ")
+    assert "sesame" not in str(refused.value)
 
 
 def test_the_web_server_serves_from_postgres(postgres_places, album, monkeypatch, end_connections):

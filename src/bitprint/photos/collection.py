@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bitprint.data.decoding import Progress
 from bitprint.data.home import data_home
+from bitprint.photos.below import OrderedPaths
 from bitprint.photos.files import (
     Listing,
     Picture,
@@ -23,40 +23,19 @@ from bitprint.photos.files import (
 )
 from bitprint.photos.kept import KeptFeatures, discard_kept
 from bitprint.photos.ledger import Ledger
+from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
+from bitprint.photos.results import Added, Synced
 from bitprint.photos.syncing import find_gone, find_moved, list_again
-from bitprint.search.stores import Store, index_exists, is_uri, open_index
+from bitprint.search.closing import Closable, on_error
+from bitprint.search.stores import Store, index_exists, is_uri, open_index, shown_place
 
 if TYPE_CHECKING:
     from bitprint.photos.encoder import Encoder
 
-_MODEL = "model/"
+__all__ = ["Added", "Photos", "Synced", "holds_pictures"]
 
 
-class Added(NamedTuple):
-    """What `Photos.add` did."""
-
-    new: int
-    """How many pictures were encoded: new ones, and those that have changed."""
-    unchanged: int
-    skipped: Skipped
-    """The files that cannot be read, each with the reason."""
-
-
-class Synced(NamedTuple):
-    """What `Photos.sync` did."""
-
-    new: int
-    """How many pictures were encoded: new ones, and those that have changed."""
-    unchanged: int
-    skipped: Skipped
-    """The files that cannot be read, each with the reason."""
-    moved: list[tuple[str, str]]
-    """Old and new path of the pictures that lie elsewhere now."""
-    removed: list[str]
-    """Paths of the pictures that are gone."""
-
-
-class Photos:
+class Photos(Closable):
     """Pictures that are searched by example.
 
     Ids in the index are the absolute paths of the files, with forward slashes. Everything is in
@@ -91,24 +70,20 @@ class Photos:
     def __init__(self, index: Store) -> None:
         self.index = index
         self._ledger = Ledger(index)
-        self._model = {
-            name.removeprefix(_MODEL): content
-            for name, content in index.attachments(_MODEL).items()
-        }
-        if not self._model:
-            raise ValueError(
-                f"{index.path}: holds codes without the model that made them, so that pictures "
-                "cannot be encoded for it; use codes, or make another index for pictures"
-            )
+        self._model = read_files(index)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], encoder: Encoder) -> Photos:
         """Make an empty collection at a path, or an address of a store, where nothing is yet."""
-        model = {_MODEL + name: content for name, content in encoder.files.items()}
         index = open_index(
-            path, bits=encoder.bits, model=encoder.identity, create=True, attachments=model
+            path,
+            bits=encoder.bits,
+            model=encoder.identity,
+            create=True,
+            attachments=to_attachments(encoder),
         )
-        photos = cls(index)
+        with on_error(index.close):
+            photos = cls(index)
         photos.encoder = encoder
         return photos
 
@@ -143,19 +118,32 @@ class Photos:
             As in `bitprint.photos.encoder.Features`.
         progress : callable, optional
             Called with how many pictures are done, and how many there are.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from bitprint.data import draw_shapes
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for number, pixels in enumerate(draw_shapes(4).pixels):
+        ...         Image.fromarray(pixels).save(f"{folder}/{number}.png")
+        ...     path = f"{folder}/photos.bp"
+        ...     with Photos.learn(path, folder, bits=16, features="gist") as photos:
+        ...         photos.encoder.describe(), photos.add(folder).new
+        ('ITQ, 16 bits, on gist features', 4)
         """
         from bitprint.photos.encoder import Features
         from bitprint.photos.learning import learn_encoder
 
+        place = shown_place(path)
         if index_exists(path):
-            place = "the index" if is_uri(path) else path  # an address may hold a password
             raise FileExistsError(f"{place}: exists already; open it, or choose another name")
         pictures = _list_some(source).pictures
         if not pictures:
             raise ValueError(f"{_name(source)}: none of the pictures can be read")
         encoder = learn_encoder(
             pictures,
-            _kept_beside(path),
+            _kept_beside(place),
             bits=bits,
             features=Features(features),
             progress=progress,
@@ -166,39 +154,17 @@ class Photos:
     def open(cls, path: str | os.PathLike[str]) -> Photos:
         """Open a collection, by its path or by the address of its store."""
         index = open_index(path)
-        try:
+        with on_error(index.close):
             return cls(index)
-        except BaseException:
-            index.close()
-            raise
 
     def close(self) -> None:
         """Close the index."""
         self.index.close()
 
-    def __enter__(self) -> Photos:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @cached_property
     def encoder(self) -> Encoder:
         """What makes the codes."""
-        from bitprint.photos.encoder import Encoder
-
-        encoder = Encoder.from_files(self._model)
-        if encoder.identity != self.index.model:
-            raise ValueError(
-                f"{self.index.path}: its codes were made by {self.index.model}, but what is "
-                f"installed here makes those of {encoder.identity}; make another index"
-            )
-        return encoder
+        return load_encoder(self.index, self._model)
 
     @property
     def roots(self) -> list[Path]:
@@ -207,7 +173,27 @@ class Photos:
         return [Path(place) for place in dict.fromkeys(folders + parents)]
 
     def check_model(self, folder: str | os.PathLike[str]) -> None:
-        """Raise a ValueError unless a model folder holds the model of these codes."""
+        """Raise a ValueError unless a model folder holds the model of these codes.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from bitprint.data import draw_shapes
+        >>> from bitprint.methods import create
+        >>> from bitprint.photos.encoder import Encoder
+        >>> scenes = draw_shapes(3, size=16)
+        >>> encoder = Encoder(create("itq", bits=2).fit(scenes))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     encoder.hasher.save(f"{folder}/model", features="pixels")
+        ...     create("lsh", bits=2).fit(scenes).save(f"{folder}/other", features="pixels")
+        ...     with Photos.create(f"{folder}/photos.bp", encoder) as photos:
+        ...         photos.check_model(f"{folder}/model")
+        ...         try:
+        ...             photos.check_model(f"{folder}/other")
+        ...         except ValueError as error:
+        ...             print("which do not compare" in str(error))
+        True
+        """
         from bitprint.photos.encoder import Encoder
 
         identity = Encoder.load(folder).identity
@@ -248,6 +234,32 @@ class Photos:
             By default all folders that were added, and the files that were named one by one.
         progress : callable, optional
             As in `add`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from bitprint.data import draw_shapes
+        >>> from bitprint.methods import create
+        >>> from bitprint.photos.encoder import Encoder
+        >>> from PIL import Image
+        >>> scenes = draw_shapes(3, size=16)
+        >>> encoder = Encoder(create("itq", bits=2).fit(scenes))
+        >>> with tempfile.TemporaryDirectory() as name:
+        ...     folder = Path(name).resolve()
+        ...     for number, pixels in enumerate(scenes.pixels):
+        ...         Image.fromarray(pixels).save(folder / f"{number}.png")
+        ...     Photos.create(folder / "photos.bp", encoder).close()
+        ...     with Photos.open(folder / "photos.bp") as photos:
+        ...         added = photos.add(folder)
+        ...         _ = (folder / "0.png").rename(folder / "first.png")
+        ...         (folder / "1.png").unlink()
+        ...         synced = photos.sync()
+        ...         removed = photos.remove([folder / "2.png"])
+        ...         left, same = photos.index.ids().tolist(), photos.roots == [folder]
+        >>> added.new, len(synced.moved), len(synced.removed), removed
+        (3, 1, 1, 1)
+        >>> [Path(path).name for path in left], same
+        (['first.png'], True)
         """
         facts = self._ledger.facts()
         known = self._ledger.places().folders
@@ -280,12 +292,12 @@ class Photos:
 
         The files stay where they are, and come back with the next `add` of their folder.
         """
-        held = self._ledger.facts()
+        held = OrderedPaths(self._ledger.facts())
         chosen: dict[str, None] = {}
         places = []
         for name in names:
             place = absolute(Path(name)).as_posix()
-            below = [path for path in held if is_below(path, place)]
+            below = held.below(place)
             if not below:
                 raise ValueError(f"{self.index.path}: holds no picture {name}, and none below it")
             chosen |= dict.fromkeys(below)
@@ -321,11 +333,6 @@ class Photos:
         return encode_pictures(pictures, self.encoder, self._ledger, kept, progress)
 
 
-def holds_pictures(index: Store) -> bool:
-    """Whether an index has a model inside, so that `Photos` can open it."""
-    return bool(index.attachments(_MODEL + "model.json"))
-
-
 def _list_some(source: Source, known: Iterable[str] = ()) -> Listing:
     listing = list_pictures(source, known)
     if not listing.pictures and not listing.skipped:
@@ -333,12 +340,12 @@ def _list_some(source: Source, known: Iterable[str] = ()) -> Listing:
     return listing
 
 
-def _kept_beside(path: str | os.PathLike[str]) -> Path:
+def _kept_beside(place: str | os.PathLike[str]) -> Path:
     """Where features wait: beside the index or, if it is no file, with other data."""
-    if is_uri(path):
-        name = hashlib.sha256(str(path).encode()).hexdigest()[:16]  # it may hold a password
+    if is_uri(place):
+        name = hashlib.sha256(str(place).encode()).hexdigest()[:16]
         return data_home() / "photos" / f"{name}.features"
-    return Path(path).with_name(Path(path).name + ".features")
+    return Path(place).with_name(Path(place).name + ".features")
 
 
 def _name(source: Source) -> str:

@@ -26,7 +26,20 @@ Progress = Callable[[int, int], None]
 
 
 class Copied(NamedTuple):
-    """What `copy_index` did."""
+    """What `copy_index` did.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with bp.Index.create(f"{folder}/a.bp", bits=4) as index:
+    ...         index.add(["x"], bp.Codes.from_signs([[1, 1, 1, -1]]))
+    ...     first = copy_index(f"{folder}/a.bp", f"{folder}/b.bp")
+    ...     second = copy_index(f"{folder}/a.bp", f"{folder}/b.bp")
+    >>> (first.new, first.kept), (second.new, second.kept), first.checksum == second.checksum
+    ((1, 0), (0, 1), True)
+    """
 
     new: int
     """How many codes were copied now."""

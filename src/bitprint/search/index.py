@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from bitprint.codes import Codes
 from bitprint.search import attachments as attached
 from bitprint.search.checks import check_batch, check_codes, check_length, check_whole
+from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.file import Header, IndexFile
 from bitprint.search.ids import IdList, Ids, Positions, as_ids
@@ -31,6 +31,17 @@ class Matches(NamedTuple):
 
     Where fewer than k codes were found, the distance is -1, and the id is -1 or, in an index of
     strings, None.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> codes = Codes.from_signs([[1, 1, 1, 1], [1, 1, -1, -1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+    ...         index.add(["a", "b"], codes)
+    ...         matches = index.search(codes[:1], k=3)
+    >>> matches.ids.tolist(), matches.distances.tolist()
+    ([['a', 'b', None]], [[0, 2, -1]])
     """
 
     ids: NDArray[Any]
@@ -40,7 +51,21 @@ class Matches(NamedTuple):
 
 
 class MatchesWithin(NamedTuple):
-    """Every code within the radius of each query, nearest first, ties in insertion order."""
+    """Every code within the radius of each query, nearest first, ties in insertion order.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> codes = Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+    ...         index.add(["a", "b", "c"], codes)
+    ...         matches = index.within(codes[1:], radius=1)
+    >>> for ids, distances in zip(*matches):
+    ...     print(ids, distances)
+    ['b' 'a'] [0 1]
+    ['c'] [0]
+    """
 
     ids: list[NDArray[Any]]
     """One array per query: int64, or strings."""
@@ -48,7 +73,7 @@ class MatchesWithin(NamedTuple):
     """One array per query, of the same lengths."""
 
 
-class Index:
+class Index(Closable):
     """Codes of 1 to 1,024 bits in one file, with exact search by Hamming distance.
 
     Made by `Index.create` or `Index.open`. What `add`, `remove` and `compact` did is on disk when
@@ -76,10 +101,13 @@ class Index:
     ...         index.add(["a", "b", "c"], codes, labels=[["cat"], ["cat", "sofa"], []])
     ...     with Index.open(f"{folder}/photos.bp") as index:
     ...         ids, distances = index.search(codes[:1], k=2)
+    ...         near = index.within(codes[:1], radius=1, label="sofa")
     ...         index.items(["b"]), len(index)
     ([Item(path=None, labels=('cat', 'sofa'))], 3)
     >>> ids.tolist(), distances.tolist()
     ([['a', 'b']], [[0, 1]])
+    >>> [found.tolist() for found in near.ids]
+    [['b']]
     """
 
     def __init__(self, mirror: Mirror) -> None:
@@ -134,19 +162,18 @@ class Index:
         return cls(Mirror(Path(path), timeout))
 
     def close(self) -> None:
-        """Close the file; the index is of no use afterwards."""
+        """Close the file; the index is of no use afterwards.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     index = Index.create(f"{folder}/photos.bp", bits=4)
+        ...     index.close()
+        ...     sorted(path.name for path in Path(folder).iterdir())
+        ['photos.bp']
+        """
         self._mirror.close()
-
-    def __enter__(self) -> Index:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return self._mirror.live()
@@ -184,6 +211,18 @@ class Index:
         """Remove codes: all of them or, if an id is unknown, none; on disk on return.
 
         Their space comes back with `compact`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> codes = Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+        ...         index.add(["a", "b", "c"], codes, labels=[["cat"], ["cat", "sofa"], []])
+        ...         index.remove(["b"])
+        ...         index.compact()
+        ...         index.ids().tolist(), index.labels(), index.codes(["c"]) == codes[2]
+        (['a', 'c'], ['cat'], True)
         """
         old = as_ids(ids)
         if len(old):
@@ -273,6 +312,16 @@ class Index:
         ----------
         contents : dict of str to bytes or None
             An attachment of a name that the index has already is replaced.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+        ...         index.attach({"note/owner": b"Ada", "note/place": b"London"})
+        ...         index.attach({"note/place": None})
+        ...         index.attachments("note/")
+        {'note/owner': b'Ada'}
         """
         if contents:
             self._mirror.attach(contents)

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bitprint.search.closing import on_error
 from bitprint.search.index import Index
 from bitprint.search.stores.interface import Store
 
@@ -76,11 +77,8 @@ def open_index(
     if attachments is not None:
         raise ValueError("attachments are for a new index; use attach on one that exists")
     index: Store = store.open(uri, timeout=timeout)
-    try:
+    with on_error(index.close):
         _check_same(index, bits, model)
-    except ValueError:
-        index.close()
-        raise
     return index
 
 
@@ -110,6 +108,20 @@ def is_uri(place: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     return isinstance(place, str) and "://" in place
+
+
+def shown_place(place: str | os.PathLike[str]) -> str:
+    """Return a place as it may be shown: a path, or the address of a store without its password.
+
+    It is the `path` of the index that is there, or will be.
+
+    Examples
+    --------
+    >>> shown_place("photos.bp")
+    'photos.bp'
+    """
+    store = _store_of(place)
+    return str(place) if store is Index else str(store.shown(place))
 
 
 def _store_of(uri: str | os.PathLike[str]) -> Any:

@@ -18,7 +18,20 @@ from bitprint.search.index import Matches, MatchesWithin
 
 
 class Store(Protocol):
-    """An index; `bitprint.Index` documents what each method does."""
+    """An index; `bitprint.Index` documents what each method does.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> def count(store: Store, label: str) -> int:
+    ...     return sum(label in item.labels for item in store.items(store.ids()))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with bp.open_index(f"{folder}/photos.bp", bits=2, create=True) as store:
+    ...         store.add(["a", "b"], Codes.from_signs([[1, 1], [1, -1]]), labels=[["cat"], []])
+    ...         count(store, "cat")
+    1
+    """
 
     bits: int
     model: str | None

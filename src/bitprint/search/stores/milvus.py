@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,30 +17,22 @@ from bitprint.search.checks import (
     check_kind,
     check_length,
     check_whole,
-    no_such_id,
 )
-from bitprint.search.details import NOTHING, Item
-from bitprint.search.ids import IdList, Ids, as_ids, kind_of
+from bitprint.search.closing import Closable
+from bitprint.search.details import Item
+from bitprint.search.ids import IdList, Ids, as_ids
 from bitprint.search.index import Matches, MatchesWithin
 from bitprint.search.stores import milvus_search
-from bitprint.search.stores.milvus_connection import Address, connect, disconnect, parse_address
-from bitprint.search.stores.milvus_rows import MOST_HITS, Rows
+from bitprint.search.stores.milvus_address import parse_address
+from bitprint.search.stores.milvus_codes import CodeRows, Row, in_order
+from bitprint.search.stores.milvus_pieces import Pieces
+from bitprint.search.stores.milvus_rows import MOST_HITS
 from bitprint.search.stores.milvus_session import Session
-from bitprint.search.stores.milvus_states import Header, States, View
-from bitprint.search.stores.milvus_values import (
-    among,
-    from_details,
-    from_name,
-    from_names,
-    to_details,
-    to_name,
-    to_names,
-)
-
-_NAMES_AT_ONCE = 4_096
+from bitprint.search.stores.milvus_values import from_details, from_names
+from bitprint.search.stores.milvus_views import Header, View
 
 
-class MilvusIndex:
+class MilvusIndex(Closable):
     """An index on Milvus, with the methods and the answers of `bitprint.Index`.
 
     Made by `MilvusIndex.create`, `MilvusIndex.open` or `bitprint.open_index`. The address is
@@ -83,6 +73,8 @@ class MilvusIndex:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._rows = session.rows
+        self._codes = CodeRows(session.rows)
+        self._pieces = Pieces(session.rows)
         self.path = session.address.shown
         self.bits = session.header.bits
         self.model = session.header.model
@@ -103,19 +95,7 @@ class MilvusIndex:
         server.
         """
         header = Header(check_length(bits), model)
-        contents = {to_name(name): content for name, content in (attachments or {}).items()}
-        address = parse_address(uri)
-        with _connected(address, timeout) as rows:
-            if rows.exists():
-                if _is_finished(rows):
-                    raise FileExistsError(
-                        f"{address.shown}: a collection {address.index} exists already; open it, "
-                        "or create the index under another name"
-                    )
-                rows.drop()
-            rows.make(header.bits)
-            States(rows).first(header, contents)
-            return cls(Session(rows, address))
+        return cls(Session.create(parse_address(uri), timeout, header, attachments or {}))
 
     @classmethod
     def open(cls, uri: str, *, timeout: float = 30.0) -> MilvusIndex:
@@ -130,29 +110,16 @@ class MilvusIndex:
         ValueError
             If the collection is not an index, or was made by a newer version of bitprint.
         """
-        address = parse_address(uri)
-        if address.file is not None and not address.file.exists():
-            raise FileNotFoundError(f"{address.shown}: no such index; create it first")
-        with _connected(address, timeout) as rows:
-            if not rows.exists():
-                raise FileNotFoundError(f"{address.shown}: no such index; create it first")
-            rows.load()
-            return cls(Session(rows, address))
+        return cls(Session.open(parse_address(uri), timeout))
+
+    @staticmethod
+    def shown(uri: str) -> str:
+        """Return an address without its password: the `path` of the index there."""
+        return parse_address(uri).shown
 
     def close(self) -> None:
         """Close the connection; the index is of no use afterwards."""
         self._session.close()
-
-    def __enter__(self) -> MilvusIndex:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return self._session.read(lambda view: view.header.live)
@@ -172,24 +139,8 @@ class MilvusIndex:
         if not len(new):
             return
         with self._session.writing() as draft:
-            header = draft.header
-            check_kind(self.path, header.kind, new)
-            names = to_names(new)
-            replaced = self._look_up(draft, names, [])
-            described = items if items is not None else [NOTHING] * len(new)
-            self._rows.insert(
-                (header.total + number, name, code.tobytes(), to_details(item))
-                for number, (name, code, item) in enumerate(
-                    zip(names, codes.packed, described, strict=True)
-                )
-            )
-            header = replace(
-                header,
-                kind=kind_of(new),
-                total=header.total + len(new),
-                live=header.live + len(new) - len(replaced),
-            )
-            self._session.write(_without(draft, header, replaced.values()))
+            check_kind(self.path, draft.header.kind, new)
+            self._session.write(self._codes.add(draft, new, codes, items))
 
     def remove(self, ids: IdList) -> None:
         """Remove codes: all of them or, if an id is unknown, none."""
@@ -197,10 +148,7 @@ class MilvusIndex:
         if not len(old):
             return
         with self._session.writing() as draft:
-            found = self._look_up(draft, to_names(old), [])
-            self._in_order(draft, old, found)
-            header = replace(draft.header, live=draft.header.live - len(found))
-            self._session.write(_without(draft, header, found.values()))
+            self._session.write(self._codes.remove(draft, old))
 
     def compact(self) -> None:
         """Let the server give back the space of removed codes; Milvus Lite does so by itself."""
@@ -265,95 +213,61 @@ class MilvusIndex:
         queries = [code.tobytes() for code in codes.packed]
         lists = self._check_approximate(k, nprobe) if approximate else None
 
-        def ask(view: View) -> tuple[View, list[milvus_search.Hits]]:
+        def ask(view: View) -> Matches:
             if lists is not None:
                 found = milvus_search.approximately(self._rows, view, queries, k, label, lists)
             else:
                 found = milvus_search.nearest(self._rows, view, queries, k, label)
-            return view, found
+            return milvus_search.to_matches(found, view.header.kind, k)
 
-        view, found = self._session.read(ask)
-        ids = np.full((len(codes), k), None if view.header.kind == "string" else -1)
-        distances = np.full((len(codes), k), -1, np.int32)
-        for row, hits in enumerate(found):
-            ids[row, : len(hits)] = from_names([hit[2] for hit in hits], view.header.kind)
-            distances[row, : len(hits)] = [hit[0] for hit in hits]
-        return Matches(ids, distances)
+        return self._session.read(ask)
 
     def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
         """Find every code at most `radius` away from each query; see `bitprint.Index.within`."""
         check_codes(self.path, self.bits, codes)
         radius = check_whole("radius", radius, 0)
         queries = [code.tobytes() for code in codes.packed]
-        view, found = self._session.read(
-            lambda view: (view, milvus_search.within(self._rows, view, queries, radius, label))
-        )
-        return MatchesWithin(
-            [from_names([hit[2] for hit in hits], view.header.kind) for hits in found],
-            [np.array([hit[0] for hit in hits], np.int32) for hits in found],
-        )
+
+        def ask(view: View) -> MatchesWithin:
+            found = milvus_search.within(self._rows, view, queries, radius, label)
+            return milvus_search.to_matches_within(found, view.header.kind)
+
+        return self._session.read(ask)
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""
-        rows = self._rows_of(as_ids(ids), "details")
-        return [from_details(row["details"]) for row in rows]
+        return [from_details(row["details"]) for row in self._look_up(as_ids(ids), "details")]
 
     def ids(self) -> NDArray[Any]:
         """Return the ids of all codes in insertion order: int64, or strings."""
         return self._session.read(
-            lambda view: from_names(
-                [row["name"] for row in self._session.states.codes(view, ["name"])],
-                view.header.kind,
-            )
+            lambda view: from_names(list(self._codes.read(view, "name")), view.header.kind)
         )
 
     def codes(self, ids: IdList) -> Codes:
         """Return the code of each id, in order."""
-        packed = b"".join(row["code"][0] for row in self._rows_of(as_ids(ids), "code"))
+        packed = b"".join(row["code"][0] for row in self._look_up(as_ids(ids), "code"))
         return Codes(np.frombuffer(packed, np.uint8).reshape(-1, -(-self.bits // 8)), self.bits)
 
     def labels(self) -> list[str]:
         """Return the names of the labels in use, sorted."""
-        return self._session.read(
-            lambda view: sorted(
-                {
-                    label
-                    for row in self._session.states.codes(view, ["details"])
-                    for label in from_details(row["details"]).labels
-                }
-            )
-        )
+
+        def ask(view: View) -> set[str]:
+            items = map(from_details, self._codes.read(view, "details"))
+            return {label for item in items for label in item.labels}
+
+        return sorted(self._session.read(ask))
 
     def attach(self, contents: Mapping[str, bytes | None]) -> None:
         """Keep named bytes in the index, or delete those that are None."""
         if not contents:
             return
         with self._session.writing() as draft:
-            names = [to_name(name) for name in contents]
-            old = [
-                piece.ordinal
-                for start in range(0, len(names), _NAMES_AT_ONCE)
-                for piece in self._session.states.attachments(
-                    draft, among(names[start : start + _NAMES_AT_ONCE]), contents=False
-                )
-            ]
-            new = {to_name(name): c for name, c in contents.items() if c is not None}
-            pieces = draft.header.pieces + self._session.states.write_pieces(draft, new)
-            self._session.write(_without(draft, replace(draft.header, pieces=pieces), old))
+            self._session.write(self._pieces.attach(draft, contents))
 
     def attachments(self, prefix: str = "") -> dict[str, bytes]:
         """Return the attachments whose names begin with `prefix`, ordered by name."""
-        # An underscore stands for any character there.
-        condition = f'name like "{to_name(prefix)}%"' if prefix else ""
-
-        def read(view: View) -> dict[str, bytes]:
-            found: dict[str, list[bytes]] = {}
-            for piece in self._session.states.attachments(view, condition):
-                found.setdefault(from_name(piece.name), []).append(piece.content)
-            names = sorted(name for name in found if name.startswith(prefix))
-            return {name: b"".join(found[name]) for name in names}
-
-        return self._session.read(read)
+        return self._session.read(lambda view: self._pieces.attachments(view, prefix))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -364,30 +278,9 @@ class MilvusIndex:
         with self._session.writing():
             yield
 
-    def _look_up(self, view: View, names: Sequence[str], columns: list[str]) -> dict[str, Any]:
-        """Return rows by their names, as far as there are any; without columns, their ordinals."""
-        found: dict[str, Any] = {}
-        for start in range(0, len(names) if view.header.live else 0, _NAMES_AT_ONCE):
-            chosen = among(names[start : start + _NAMES_AT_ONCE])
-            condition = f"{chosen} and {view.codes(0, view.header.total)}"
-            for row in self._rows.query(condition, ["name", *columns]):
-                found[row["name"]] = row if columns else row["ordinal"]
-        return found
-
-    def _rows_of(self, ids: Ids, column: str) -> list[Any]:
-        """Return the row of each id; raises ValueError if one is unknown."""
-        if not len(ids):
-            return []
-        names = to_names(ids)
-        view, found = self._session.read(lambda view: (view, self._look_up(view, names, [column])))
-        return self._in_order(view, ids, found)
-
-    def _in_order(self, view: View, ids: Ids, found: dict[str, Any]) -> list[Any]:
-        same_kind = view.header.kind == kind_of(ids)
-        for identifier, name in zip(ids.tolist(), to_names(ids), strict=True):
-            if name not in found or not same_kind:
-                raise no_such_id(self.path, identifier)
-        return [found[name] for name in to_names(ids)]
+    def _look_up(self, ids: Ids, column: str) -> list[Row]:
+        found = self._session.read(lambda view: self._codes.find(view, ids, column))
+        return in_order(self.path, ids, found)
 
     def _check_approximate(self, k: int, nprobe: int) -> int:
         self._session.check_open()
@@ -401,33 +294,7 @@ class MilvusIndex:
         return _check_lists("nprobe", nprobe)
 
 
-@contextmanager
-def _connected(address: Address, timeout: float) -> Iterator[Rows]:
-    """Connect, and close the connection if anything is raised."""
-    client = connect(address, timeout)
-    try:
-        yield Rows(client, address, timeout)
-    except BaseException:
-        disconnect(client, address)
-        raise
-
-
-def _is_finished(rows: Rows) -> bool:
-    """Whether a collection has become an index; otherwise who made it was cut short."""
-    rows.load()
-    try:
-        States(rows).view()
-    except FileNotFoundError:
-        return False
-    return True
-
-
 def _check_lists(name: str, value: int) -> int:
     if check_whole(name, value, 1) > 65_536:
         raise ValueError(f"{name} is at most 65,536, got {value}")
     return int(value)
-
-
-def _without(draft: View, header: Header, ordinals: Iterable[int]) -> View:
-    """The draft with a new header, in which some rows do not count any more."""
-    return View(header, np.append(draft.gone, np.fromiter(ordinals, np.int64)))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 from pymilvus import DataType, MilvusClient
 
-from bitprint.search.stores.milvus_connection import Address, explained
+from bitprint.search.stores.milvus_address import Address
+from bitprint.search.stores.milvus_connection import explained
 
 MOST_HITS = 16_384  # that Milvus returns for a query
+PAGE = 8_192  # rows that are asked for, or deleted, at once
 _DESCRIPTION = "bitprint.index"
 _LONGEST_TEXT = 65_535
 _BATCH_ROWS = 10_000
@@ -91,7 +94,7 @@ class Rows:
         batch: list[dict[str, Any]] = []
         size = 0
         for ordinal, name, code, details in rows:
-            length = len(name.encode()) + len(str(details).encode())
+            length = len(name.encode()) + len(json.dumps(details, ensure_ascii=False).encode())
             if length > _LONGEST_TEXT:
                 raise ValueError(
                     f"{self.place}: {name[:40]!r} takes {length} bytes with its path and labels; "
@@ -119,6 +122,11 @@ class Rows:
         """Delete the rows that a filter selects."""
         with explained(self.place):
             self.client.delete(filter=condition, **self._asked)
+
+    def erase(self, ordinals: list[int]) -> None:
+        """Delete the rows at these ordinals."""
+        for start in range(0, len(ordinals), PAGE):
+            self.delete(f"ordinal in {ordinals[start : start + PAGE]}")
 
     def query(self, condition: str, columns: list[str], **options: Any) -> list[dict[str, Any]]:
         """Read columns of the rows that a filter selects, and their ordinals."""

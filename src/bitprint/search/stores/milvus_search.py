@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
+from bitprint.search.index import Matches, MatchesWithin
 from bitprint.search.stores.milvus_rows import MOST_HITS, Rows
-from bitprint.search.stores.milvus_states import View
+from bitprint.search.stores.milvus_values import from_names
+from bitprint.search.stores.milvus_views import View
 
 _FIRST_WITHIN = 256
 _SPARE = 64  # asked for beyond k, so that most ties end within
@@ -43,6 +47,24 @@ def approximately(
     ask = _asker(rows, view, label, lists)
     span = (0, view.header.total)
     return [hits[:k] for hits in ask(codes, min(k, MOST_HITS), span)]
+
+
+def to_matches(found: list[Hits], kind: str | None, k: int) -> Matches:
+    """Arrange the hits of each query, at most k, with ids of a kind."""
+    ids = np.full((len(found), k), None if kind == "string" else -1)
+    distances = np.full((len(found), k), -1, np.int32)
+    for row, hits in enumerate(found):
+        ids[row, : len(hits)] = from_names([hit[2] for hit in hits], kind)
+        distances[row, : len(hits)] = [hit[0] for hit in hits]
+    return Matches(ids, distances)
+
+
+def to_matches_within(found: list[Hits], kind: str | None) -> MatchesWithin:
+    """Arrange the hits of each query, any number, with ids of a kind."""
+    return MatchesWithin(
+        [from_names([hit[2] for hit in hits], kind) for hits in found],
+        [np.array([hit[0] for hit in hits], np.int32) for hits in found],
+    )
 
 
 def _find(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bitprint.search.stores.text import from_text, to_text
 
 _UNSAFE = re.compile("[\x00-\x1f\"%'\\\\~\x7f\ud800-\udfff]")
 _ESCAPED = re.compile("~([0-9a-f]{4})")
+_NAMES_AT_ONCE = 4_096
 
 
 def to_name(text: str) -> str:
@@ -34,9 +35,17 @@ def from_name(name: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), name)
 
 
-def among(names: Iterable[str]) -> str:
-    """The filter for rows that have one of some names."""
-    return "name in [" + ", ".join(f'"{name}"' for name in names) + "]"
+def among(names: Sequence[str]) -> Iterator[str]:
+    """The filters for rows that have one of some names, a few thousand names in each.
+
+    Examples
+    --------
+    >>> list(among(["a", "b"]))
+    ['name in ["a", "b"]']
+    """
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        some = names[start : start + _NAMES_AT_ONCE]
+        yield "name in [" + ", ".join(f'"{name}"' for name in some) + "]"
 
 
 def to_names(ids: Ids) -> list[str]:

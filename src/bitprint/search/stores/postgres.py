@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from numpy.typing import NDArray
-from psycopg import errors
 
 from bitprint.codes import Codes
 from bitprint.search.checks import (
@@ -19,16 +17,19 @@ from bitprint.search.checks import (
     check_length,
     check_whole,
 )
+from bitprint.search.closing import Closable, on_error
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList, as_ids, kind_of
 from bitprint.search.index import Matches, MatchesWithin
 from bitprint.search.stores import postgres_hnsw as hnsw
 from bitprint.search.stores import postgres_tables as tables
+from bitprint.search.stores.postgres_address import parse_address
 from bitprint.search.stores.postgres_codes import NEAREST, WITHIN, CodesTable
-from bitprint.search.stores.postgres_connection import Connection, Connections, parse_address
+from bitprint.search.stores.postgres_connection import Connection, Connections
 from bitprint.search.stores.postgres_rows import (
     from_bit_fields,
     from_values,
+    to_items,
     to_matches,
     to_matches_within,
 )
@@ -36,7 +37,7 @@ from bitprint.search.stores.postgres_tables import Meta, Tables
 from bitprint.search.stores.text import from_text
 
 
-class PostgresIndex:
+class PostgresIndex(Closable):
     """An index on a PostgreSQL server, with the methods and the answers of `bitprint.Index`.
 
     Made by `PostgresIndex.create`, `PostgresIndex.open` or `bitprint.open_index`. The address is
@@ -87,26 +88,9 @@ class PostgresIndex:
         """
         length = check_length(bits)
         connections = Connections(parse_address(uri), timeout)
-        place, name = connections.address.shown, connections.address.index
-        try:
-            with connections.use() as connection:
-                tables.check_encoding(connection, place)
-                vector, _ = tables.ensure_vector(connection, place)
-            statements = Tables(name, vector, length)
-            with connections.transaction() as connection:
-                try:
-                    connection.execute(statements.fill(tables.CREATE))
-                except (errors.DuplicateSchema, errors.UniqueViolation):
-                    raise FileExistsError(
-                        f"{place}: a schema {name} exists already; open it, or create the index "
-                        "under another name"
-                    ) from None
-                tables.write_meta(connection, statements, length, model)
-                tables.attach(connection, statements, attachments or {})
+        with on_error(connections.close):
+            tables.create(connections, length, model, attachments or {})
             return cls(connections)
-        except BaseException:
-            connections.close()
-            raise
 
     @classmethod
     def open(cls, uri: str, *, timeout: float = 30.0) -> PostgresIndex:
@@ -123,26 +107,17 @@ class PostgresIndex:
             the database lacks pgvector 0.7 or newer.
         """
         connections = Connections(parse_address(uri), timeout)
-        try:
+        with on_error(connections.close):
             return cls(connections)
-        except BaseException:
-            connections.close()
-            raise
+
+    @staticmethod
+    def shown(uri: str) -> str:
+        """Return an address without its password: the `path` of the index there."""
+        return parse_address(uri).shown
 
     def close(self) -> None:
         """Close all connections; the index is of no use afterwards."""
         self._connections.close()
-
-    def __enter__(self) -> PostgresIndex:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         with self._connections.use() as connection:
@@ -245,7 +220,8 @@ class PostgresIndex:
         lend = self._connections.transaction if approximate else self._connections.use
         with lend() as connection:
             if approximate:
-                hnsw.prefer(connection, self._tables, self._vector_version, ef, label)
+                version = self._vector_version
+                hnsw.prefer(connection, self._tables, self.path, version, ef, label)
             statement = hnsw.NEAREST if approximate else NEAREST
             kind = self._kind_now(connection)
             rows = self._codes.search(connection, statement, codes, label, k=k) if kind else []
@@ -267,10 +243,7 @@ class PostgresIndex:
         with self._connections.use() as connection:
             kind = self._kind_now(connection)
             rows = self._codes.look_up(connection, kind, as_ids(ids), "path", "labels")
-        return [
-            Item(None if path is None else from_text(path), tuple(map(from_text, labels)))
-            for _, path, labels in rows
-        ]
+        return to_items(rows)
 
     def ids(self) -> NDArray[Any]:
         """Return the ids of all codes in insertion order: int64, or strings."""
@@ -299,7 +272,7 @@ class PostgresIndex:
         """Keep named bytes in the index, or delete those that are None."""
         if contents:
             with self._writing() as (connection, _):
-                tables.attach(connection, self._tables, contents)
+                tables.attach(connection, self._tables, self.path, contents)
 
     def attachments(self, prefix: str = "") -> dict[str, bytes]:
         """Return the attachments whose names begin with `prefix`, ordered by name."""

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: the address of an index, a small pool, and errors in one sentence."""
+"""Connections to PostgreSQL: a small pool, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -6,92 +6,25 @@ import selectors
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote
 
 import psycopg
 from psycopg import errors
-from psycopg.conninfo import conninfo_to_dict
 
-_DEFAULT_INDEX = "bitprint"
-_LONGEST_NAME = 63  # PostgreSQL cuts longer ones off, silently
+from bitprint.search.closing import on_error
+from bitprint.search.stores.postgres_address import Address
+from bitprint.search.stores.servers import (
+    LONGEST_CONNECTING,
+    connection_lost,
+    first_line,
+    is_closed,
+    no_such_index,
+    server_failed,
+)
+
 _MOST_CONNECTIONS = 8
-_LONGEST_CONNECTING = 10.0
-_SECRETS = ("password", "secret", "key")
 
 Connection = psycopg.Connection[Any]
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where an index is."""
-
-    parameters: dict[str, Any] = field(repr=False)
-    """What libpq connects with, the password included."""
-    index: str
-    """The name of the index, which is that of a schema in the database."""
-    shown: str
-    """The address as it may be shown."""
-
-
-def parse_address(uri: str) -> Address:
-    """Split `postgresql://user:password@host/database?index=NAME`.
-
-    Examples
-    --------
-    >>> address = parse_address("postgresql://me:secret@db.example/photos?index=cats")
-    >>> address.index, address.shown
-    ('cats', 'postgresql://me@db.example/photos?index=cats')
-    """
-    base, _, query = uri.partition("?")
-    options = [option for option in query.split("&") if option]
-    chosen = [option for option in options if option.startswith("index=")]
-    others = [option for option in options if option not in chosen]
-    try:
-        parameters: dict[str, Any] = dict(conninfo_to_dict("?".join([base, "&".join(others)])))
-    except psycopg.ProgrammingError:
-        parameters = {"dbname": "@"}
-    ports = str(parameters.get("port", "")).replace(",", "")
-    places = f"{parameters.get('host', '')}{parameters.get('dbname', '')}"
-    if "@" in places or (ports and not ports.isdecimal()):
-        # The reason could name a part of the password, and so could the cause.
-        raise ValueError(
-            "the address of the database is not postgresql://user:password@host/database; write "
-            "signs such as @ and / in a password as %40 and %2F"
-        ) from None
-    index = _check_name(unquote(chosen[-1].removeprefix("index="))) if chosen else _DEFAULT_INDEX
-    return Address(parameters, index, _shown(parameters, index))
-
-
-def _check_name(name: str) -> str:
-    if not 1 <= len(name.encode("utf-8", "replace")) <= _LONGEST_NAME or not name.isprintable():
-        raise ValueError(
-            f"the name of an index has 1 to {_LONGEST_NAME} bytes that can be printed, got {name!r}"
-        )
-    if name.startswith("pg_"):
-        raise ValueError(f"names like {name!r} belong to PostgreSQL; call the index otherwise")
-    return name
-
-
-def _shown(parameters: dict[str, Any], index: str) -> str:
-    """Write an address without its secrets."""
-    left = {name: str(value) for name, value in parameters.items()}
-    user = f"{quote(left.pop('user'), safe='')}@" if "user" in left else ""
-    database = quote(left.pop("dbname", ""), safe="")
-    host = ""
-    if not {"/", ","} & set(left.get("host", "/")):  # neither a socket nor several servers
-        host = left.pop("host")
-        host = f"[{host}]" if ":" in host else host
-        host += f":{left.pop('port')}" if "port" in left else ""
-    if index != _DEFAULT_INDEX:
-        left["index"] = index
-    options = "&".join(
-        f"{name}={quote(value, safe='/')}"
-        for name, value in left.items()
-        if not any(word in name for word in _SECRETS)
-    )
-    return f"postgresql://{user}{host}/{database}" + (f"?{options}" if options else "")
 
 
 class Connections:
@@ -157,7 +90,7 @@ class Connections:
         while True:
             with self._lock:
                 if self._closed:
-                    raise ValueError(f"{self.address.shown}: the index is closed; open it again")
+                    raise is_closed(self.address.shown)
                 if not self._idle:
                     break
                 connection = self._idle.pop()
@@ -176,23 +109,28 @@ class Connections:
             connection.close()
 
     def _connect(self) -> Connection:
-        patience = max(1, int(min(self._timeout, _LONGEST_CONNECTING)))
+        patience = max(1, int(min(self._timeout, LONGEST_CONNECTING)))
         parameters = {"connect_timeout": patience, **self.address.parameters}
         milliseconds = str(max(1, int(1000 * self._timeout)))
         try:
             connection = psycopg.connect(
                 **parameters | {"client_encoding": "utf8"}, autocommit=True, prepare_threshold=None
             )
-            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-            connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
-        except psycopg.OperationalError as error:
+            with on_error(connection.close):
+                connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+                connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
+        except psycopg.Error as error:
             reason = _reason(error)
             answered = "FATAL" in reason
             raise ConnectionError(
                 f"{self.address.shown}: "
                 + ("the server refused the connection" if answered else "cannot reach the server")
                 + f" ({reason}); check "
-                + ("the user, the password and the database" if answered else "that it runs there")
+                + (
+                    "the user, the password and the database"
+                    if answered
+                    else "that it runs there, and the options of the address"
+                )
             ) from None  # the error knows the password
         return connection
 
@@ -214,7 +152,7 @@ def _explained(place: str, connection: Connection) -> Iterator[None]:
             f"{place}: another writer holds the index; try again when it is done"
         ) from error
     except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
-        raise FileNotFoundError(f"{place}: no such index; create it first") from error
+        raise no_such_index(place) from error
     except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
         raise PermissionError(
             f"{place}: the server does not allow this ({_reason(error)}); connect as a user who "
@@ -224,18 +162,11 @@ def _explained(place: str, connection: Connection) -> Iterator[None]:
         raise ValueError(
             f"{place}: too long for PostgreSQL ({_reason(error)}); shorten the labels"
         ) from error
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.ProgrammingError, psycopg.InternalError) as error:
         if connection.closed:
-            raise ConnectionError(
-                f"{place}: the connection was lost ({_reason(error)}), and nothing is half done; "
-                "try again"
-            ) from error
-        raise OSError(
-            f"{place}: the server failed ({_reason(error)}), so nothing of this call was stored; "
-            "see to the server and try again"
-        ) from error
+            raise connection_lost(place, _reason(error)) from error
+        raise server_failed(place, _reason(error)) from error
 
 
 def _reason(error: psycopg.Error) -> str:
-    """The first line of an error."""
-    return str(error).strip().partition("\n")[0].removeprefix("connection failed: ")
+    return first_line(str(error)).removeprefix("connection failed: ")

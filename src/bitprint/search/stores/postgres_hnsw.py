@@ -41,7 +41,12 @@ def build(connection: Connection, tables: Tables, m: int, ef_construction: int) 
 
 
 def prefer(
-    connection: Connection, tables: Tables, version: tuple[int, ...], ef: int, label: str | None
+    connection: Connection,
+    tables: Tables,
+    place: str,
+    version: tuple[int, ...],
+    ef: int,
+    label: str | None,
 ) -> None:
     """Have the rest of a transaction search the graph; raises a ValueError where it cannot."""
     if check_whole("ef", ef, 1) > _MOST_EF:
@@ -49,14 +54,15 @@ def prefer(
     row = connection.execute("SELECT to_regclass(%s)", (tables.fill("{hnsw}").as_string(),))
     if row.fetchone() == (None,):
         raise ValueError(
-            "the index has no graph for approximate searches; call build_hnsw, or search exactly"
+            f"{place}: the index has no graph for approximate searches; call build_hnsw, or "
+            "search exactly"
         )
     if version >= _ITERATIVE:
         connection.execute(tables.fill(_ITERATE, ef=int(ef)))
         return
     if label is not None:
         raise ValueError(
-            "an approximate search with a label needs pgvector 0.8; update the extension, or "
-            "search exactly"
+            f"{place}: an approximate search with a label needs pgvector 0.8; update the "
+            "extension, or search exactly"
         )
     connection.execute(tables.fill(_PREFER, ef=int(ef)))

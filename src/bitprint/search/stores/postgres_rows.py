@@ -35,6 +35,14 @@ def from_values(values: Sequence[Any], kind: str | None) -> Ids:
     return ids
 
 
+def to_items(rows: Sequence[Row]) -> list[Item]:
+    """Read rows of an ordinal, a path and labels."""
+    return [
+        Item(None if path is None else from_text(path), tuple(map(from_text, labels)))
+        for _, path, labels in rows
+    ]
+
+
 def to_matches(rows: Sequence[Row], kind: str | None, queries: int, k: int) -> Matches:
     """Arrange rows of the number of a query, from 1 on, an id and its distance, in order."""
     numbers = np.array([row[0] for row in rows], np.int64) - 1

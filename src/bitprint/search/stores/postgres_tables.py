@@ -11,7 +11,7 @@ from psycopg import errors, sql
 
 from bitprint.search.attachments import MOST_BYTES
 from bitprint.search.checks import MOST_BITS
-from bitprint.search.stores.postgres_connection import Connection
+from bitprint.search.stores.postgres_connection import Connection, Connections
 from bitprint.search.stores.text import from_text, to_text
 
 _FORMAT = "bitprint.index"
@@ -26,7 +26,7 @@ _CANNOT_INSTALL = (
 Vector = tuple[str, tuple[int, ...]]
 """The schema that pgvector is in, and its version."""
 
-CREATE = """
+_CREATE = """
 CREATE SCHEMA {schema};
 CREATE TABLE {meta} (
     format text NOT NULL, version int NOT NULL, bits int NOT NULL, model text, kind text,
@@ -94,12 +94,28 @@ class Tables:
         return sql.SQL(statement).format(**names)
 
 
-def write_meta(connection: Connection, tables: Tables, bits: int, model: str | None) -> None:
-    """Describe a new index."""
-    connection.execute(
-        tables.fill("INSERT INTO {meta} VALUES (%s, %s, %s, %s, NULL, 0)"),
-        (_FORMAT, _VERSION, bits, None if model is None else to_text(model)),
-    )
+def create(
+    connections: Connections, bits: int, model: str | None, attachments: Mapping[str, bytes]
+) -> None:
+    """Make an index without codes, and the extension vector in the database if it lacks it."""
+    place, index = connections.address.shown, connections.address.index
+    with connections.use() as connection:
+        _check_encoding(connection, place)
+        vector, _ = _ensure_vector(connection, place)
+    tables = Tables(index, vector, bits)
+    with connections.transaction() as connection:
+        try:
+            connection.execute(tables.fill(_CREATE))
+        except (errors.DuplicateSchema, errors.UniqueViolation):
+            raise FileExistsError(
+                f"{place}: a schema {index} exists already; open it, or create the index under "
+                "another name"
+            ) from None
+        connection.execute(
+            tables.fill("INSERT INTO {meta} VALUES (%s, %s, %s, %s, NULL, 0)"),
+            (_FORMAT, _VERSION, bits, None if model is None else to_text(model)),
+        )
+        attach(connection, tables, place, attachments)
 
 
 def read_meta(connection: Connection, place: str, index: str, *, lock: bool = False) -> Meta:
@@ -153,14 +169,14 @@ def find_vector(connection: Connection, place: str) -> Vector:
     return row[0], version
 
 
-def ensure_vector(connection: Connection, place: str) -> Vector:
+def _ensure_vector(connection: Connection, place: str) -> Vector:
     """Install pgvector in the database, unless it is there."""
     with suppress(*_CANNOT_INSTALL):  # it may have been installed by somebody who can
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     return find_vector(connection, place)
 
 
-def check_encoding(connection: Connection, place: str) -> None:
+def _check_encoding(connection: Connection, place: str) -> None:
     """Raise a ValueError unless the database takes every character."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
@@ -169,12 +185,15 @@ def check_encoding(connection: Connection, place: str) -> None:
         )
 
 
-def attach(connection: Connection, tables: Tables, contents: Mapping[str, bytes | None]) -> None:
+def attach(
+    connection: Connection, tables: Tables, place: str, contents: Mapping[str, bytes | None]
+) -> None:
     """Write attachments, or delete those that are None."""
     for name, content in contents.items():
         if content is not None and len(content) > MOST_BYTES:
             raise ValueError(
-                f"the attachment {name} has {len(content)} bytes; an index takes {MOST_BYTES} each"
+                f"{place}: the attachment {name} has {len(content)} bytes; an index takes "
+                f"{MOST_BYTES} each"
             )
     keys = [_key(name) for name in contents]
     connection.execute(

@@ -1,0 +1,40 @@
+import pytest
+
+from bitprint.search.closing import Closable, on_error
+
+
+class Door(Closable):
+    def __init__(self):
+        self.closed = 0
+
+    def close(self):
+        self.closed += 1
+
+
+def test_with_closes_it_whatever_happens_inside():
+    with Door() as door:
+        assert door.closed == 0
+    assert door.closed == 1
+    with pytest.raises(KeyError), door:
+        raise KeyError
+    assert door.closed == 2
+
+
+def test_it_stays_open_unless_something_is_raised():
+    door = Door()
+    with on_error(door.close):
+        pass
+    assert door.closed == 0
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_it_is_closed_on_any_error(error):
+    door = Door()
+    with pytest.raises(error), on_error(door.close):
+        raise error
+    assert door.closed == 1
+
+
+def test_what_cannot_be_closed_is_not_closable():
+    with pytest.raises(TypeError, match="close"):
+        type("Wall", (Closable,), {})()
