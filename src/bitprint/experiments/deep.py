@@ -38,7 +38,7 @@ _FROM_SCRATCH = {
 _FEATURES_PER_BIT = {"ninh": 50}
 
 _EPOCHS = {"pretrained": {1: 20, 2: 6}, "scratch": {1: 100, 2: 20}}
-_LONGER = {("dsdh balanced", 1): 40}
+_LONGER = {("dsdh balanced", 1): 40, ("ninh", 1): 300}
 
 # Rates of the hash layer on a pretrained network, and of a whole network from scratch, where they
 # are not the usual ones. Chosen on held-out training images, see `results/README.md`.
@@ -87,7 +87,7 @@ def deep_cells(
     --------
     >>> cell, = deep_cells("cifar10", ["ninh"], bits=[12])
     >>> cell.backbone, cell.options["backbone"], cell.options["epochs"]
-    ('nin-small', 'nin-small:600', 100)
+    ('nin-small', 'nin-small:600', 300)
     """
     changed = "".join(f" {name}={value}" for name, value in (changes or {}).items())
     cells = []
@@ -127,13 +127,14 @@ def training_of(row: str, bits: int, protocol: int, backbone: str) -> tuple[str,
         if row in _FEATURES_PER_BIT:
             backbone += f":{_FEATURES_PER_BIT[row] * bits}"
         rates = {"lr": _SCRATCH_RATE.get(row, _USUAL_SCRATCH_RATE), "weight_decay": 0.05}
-        epochs = _EPOCHS["scratch"][protocol]
+        usual = _EPOCHS["scratch"]
     else:
         rates = {
             "lr": _HEAD_RATE.get(row, _USUAL_HEAD_RATE),
             "trunk_lr": 3e-4,
             "weight_decay": 0.01,
         }
-        epochs = _LONGER.get((row, protocol), _EPOCHS["pretrained"][protocol])
+        usual = _EPOCHS["pretrained"]
+    epochs = _LONGER.get((row, protocol), usual[protocol])
     options = {"backbone": backbone, "epochs": epochs} | shared | rates
     return name, options | _VARIANTS.get(row, {})

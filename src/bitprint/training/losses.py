@@ -32,9 +32,18 @@ def pair_loss(outputs: Tensor, buffer: Tensor, similar: Tensor) -> Tensor:
         Last outputs of all training images, the batch's own included; no gradient.
     similar : Tensor of bool, shape (n, N)
         Which pairs share a label.
+
+    Examples
+    --------
+    >>> outputs, buffer = torch.tensor([[2.0, 2.0]]), torch.tensor([[2.0, 2.0], [-2.0, -2.0]])
+    >>> round(pair_loss(outputs, buffer, torch.tensor([[True, False]])).item(), 4)
+    0.0726
+    >>> round(pair_loss(outputs, buffer, torch.tensor([[False, True]])).item(), 4)
+    16.0726
     """
-    theta = outputs @ buffer.t() / 2
-    return 2 * (functional.softplus(theta) - similar * theta).sum()
+    # log(1 + e^t) - t = log(1 + e^-t): fewer passes over n x N numbers.
+    signs = torch.where(similar, -0.5, 0.5)
+    return 2 * functional.softplus(signs * (outputs @ buffer.t())).sum()
 
 
 def quantisation_loss(outputs: Tensor, signs: Tensor) -> Tensor:
