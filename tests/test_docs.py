@@ -38,7 +38,13 @@ def check_reproduce(names, printed):
 
 def check_add_a_method(names, printed):
     assert names["distances"][0] < names["distances"][-1]
-    assert "sklsh" not in METHODS
+    assert f"MAP {names['learned']:.3f}" in printed
+    sharpness = [row["beta"] for row in names["hasher"].history_]
+    assert sharpness == pytest.approx([1 + 0.1 * (epoch + 1) for epoch in range(60)])
+    assert not METHODS.keys() & {"sklsh", "hashnet"}
+    page = (DOCS / "add_a_method.md").read_text()
+    for path in re.findall(r"`((?:src|tests|tools)/[^`]+)`", page):
+        assert "NAME" in path or (DOCS.parent / path).exists(), path
 
 
 def check_scale(names, printed):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from bitprint.experiments.cells import KEY
 from bitprint.experiments.published import BITS, MAP, MAP_CNN
 from bitprint.experiments.tables import SHALLOW, Entry, summarise
+from bitprint.methods import METHODS, FeatureHasher
 
 ROOT = Path(__file__).parents[1]
 
@@ -97,7 +98,7 @@ def measured_lines(method: str) -> dict[Task, list[Line]]:
 def _our_line(method: str, rows: list[dict[str, str]], entries: dict[int, Entry]) -> Line:
     first = next(iter(entries.values()))
     own = [row for row in rows if (row["variant"], row["backbone"]) == first[:2]]
-    from_features = method in (*SHALLOW, "vdsh") and first.backbone != "gist"
+    from_features = issubclass(METHODS[method], FeatureHasher) and first.backbone != "gist"
     return Line(
         first.variant,
         readable(first.backbone) + (" features" if from_features else ""),

@@ -63,6 +63,7 @@ def check_order_does_not_matter(hasher, outputs, labels):
     mine = parts_of(hasher, outputs, labels)
     assert parts_of(hasher, outputs[order], labels[order]) == pytest.approx(mine, rel=1e-12)
     state = make_state(labels)
+    hasher.prepare(state)
     shuffled = hasher.loss(torch.tensor(outputs[order]), torch.tensor(order), state)
     assert {name: value.item() for name, value in shuffled.items()} == pytest.approx(mine)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -29,6 +30,12 @@ def create(name, bits=7, **options):
     if issubclass(method(name), DeepHasher):
         options = {"epochs": 1, "batch_size": 8} | options
     return bp.create(name, bits=bits, **options)
+
+
+@cache
+def fitted(name):
+    """A model for tests that only ask it something."""
+    return create(name).fit(FEATURES, LABELS)
 
 
 # ---- fit, encode, parameters
@@ -169,19 +176,17 @@ def test_features_that_are_not_finite(name, bad):
     features[11, 2] = bad
     with pytest.raises(ValueError, match=r"NaN or infinity.*row 11"):
         create(name).fit(features, LABELS)
-    hasher = create(name).fit(FEATURES, LABELS)
     with pytest.raises(ValueError, match=r"NaN or infinity.*row 11"):
-        hasher.encode(features)
+        fitted(name).encode(features)
 
 
 @every_method
 def test_features_of_another_width(name):
-    hasher = create(name).fit(FEATURES, LABELS)
     with pytest.raises(ValueError, match=r"70.*got.*4") as error:
-        hasher.encode(FEATURES[:, :4])
+        fitted(name).encode(FEATURES[:, :4])
     assert one_sentence(error)
     with pytest.raises(ValueError, match="shape"):
-        hasher.encode(FEATURES[0])
+        fitted(name).encode(FEATURES[0])
 
 
 @every_method
@@ -215,7 +220,7 @@ def test_labels_that_teach_nothing(name):
 def test_images_for_a_model_of_features_and_the_other_way_round(name):
     images = np.zeros((4, 8, 8, 3), np.uint8)
     with pytest.raises(ValueError, match="trained on items of shape"):
-        create(name).fit(FEATURES, LABELS).encode(images)
+        fitted(name).encode(images)
     with pytest.raises(ValueError, match="backbone mlp takes feature vectors"):
         create(name, backbone="mlp").fit(images, [0, 0, 1, 1])
 

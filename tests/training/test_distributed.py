@@ -347,7 +347,7 @@ def disagree(rank, folder):
 def test_processes_with_other_options_are_refused(tmp_path):
     assert end(start(disagree, tmp_path)) == [1, 1]
     words = said(tmp_path, 0) + said(tmp_path, 1)
-    assert words.count("do not have the same options and data") == 1
+    assert words.count("ValueError: the processes of this training do not have the same") == 1
 
 
 def use_own_folders(rank, folder):

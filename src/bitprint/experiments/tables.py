@@ -14,7 +14,7 @@ from rich.text import Text
 from bitprint.experiments.cells import Cell
 from bitprint.experiments.deep import FIGURE1, TABLE1, TABLE2, deep_cells
 from bitprint.experiments.published import BITS
-from bitprint.methods import method
+from bitprint.methods import FeatureHasher, method
 
 SHALLOW = (
     "lsh",
@@ -110,7 +110,7 @@ def experiment_cells(
     rows = _rows(name, methods)
     shallow = shallow_cells(
         dataset,
-        [row for row in rows if row in SHALLOW],
+        [row for row in rows if _learns_from_features(row)],
         protocol=experiment.protocol,
         features=features or experiment.features or backbone,
         bits=bits,
@@ -121,7 +121,7 @@ def experiment_cells(
     )
     deep = deep_cells(
         dataset,
-        [row for row in rows if row not in SHALLOW],
+        [row for row in rows if not _learns_from_features(row)],
         protocol=experiment.protocol,
         bits=bits,
         seeds=range(splits),
@@ -132,6 +132,11 @@ def experiment_cells(
         changes=changes,
     )
     return sorted([*shallow, *deep], key=lambda cell: cell.seed)
+
+
+def _learns_from_features(row: str) -> bool:
+    """Whether a row has no network; VDSH is a row of the deep ones, on their network's features."""
+    return row != "vdsh" and issubclass(method(row.partition(" ")[0]), FeatureHasher)
 
 
 def _rows(name: str, methods: str) -> list[str]:
