@@ -41,7 +41,7 @@ from bitprint.training.distributed import ALONE
 from bitprint.training.feed import Feed
 from bitprint.training.graphs import Captured
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNet, State
+from bitprint.training.state import HashNetwork, State
 from bitprint.training.step import Step
 
 PAIRWISE = ("dpsh", "dsdh authors", "dsdh paper", "dsdh balanced", "dsdh-a", "dsdh-b", "dsdh-c")
@@ -163,7 +163,7 @@ def make_hasher(name: str, task: Task) -> DeepHasher:
     return hasher
 
 
-def build(hasher: DeepHasher, task: Task) -> HashNet:
+def build(hasher: DeepHasher, task: Task) -> HashNetwork:
     return hasher._build((*task.images.size, 3), CLASSES, task.device, task.training).train()
 
 

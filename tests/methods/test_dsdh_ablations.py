@@ -10,7 +10,7 @@ from bitprint.methods.dpsh import DPSH
 from bitprint.methods.dsdh_ablations import DSDHA, DSDHB, DSDHC
 from bitprint.nets.mlp import MLP
 from bitprint.supervision import class_matrix
-from bitprint.training.state import HashNet, State
+from bitprint.training.state import HashNetwork, State
 
 BITS = 5
 ONE = np.array([0, 1, 1, 2, 0, 2, 1])
@@ -138,7 +138,7 @@ def test_dsdh_b_has_the_cross_entropy_of_its_labels(labels, float64):
 def test_the_two_streams_of_dsdh_b_meet_in_the_trunk_only(labels):
     hasher = DSDHB(BITS)
     torch.manual_seed(0)
-    net = HashNet(MLP(4, [6]), hasher.make_head(6, 3))
+    net = HashNetwork(MLP(4, [6]), hasher.make_head(6, 3))
     items = random_outputs(labels, 4).float()
     for stream, own, other in (
         ("classification", slice(BITS, None), slice(0, BITS)),

@@ -17,7 +17,7 @@ from bitprint.supervision import class_matrix
 from bitprint.training.feed import Feed
 from bitprint.training.loop import train
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNet, State
+from bitprint.training.state import HashNetwork, State
 
 INPUTS, HIDDEN, BITS, COUNT, BATCH, EPOCHS = 5, 7, 6, 22, 8, 3
 TRAINING = Training(epochs=EPOCHS, batch_size=BATCH)
@@ -36,7 +36,7 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-class DoubleNet(HashNet):
+class DoubleNet(HashNetwork):
     """The same network without the casts to float32."""
 
     def forward(self, items):

@@ -16,7 +16,7 @@ from bitprint.training.feed import Feed
 from bitprint.training.loop import train
 from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
-from bitprint.training.state import HashNet, State
+from bitprint.training.state import HashNetwork, State
 
 CPU = torch.device("cpu")
 COUNT, INPUTS, BITS = 22, 3, 4
@@ -45,7 +45,7 @@ class Recorder:
 def make_net(seed=0, dropout=0.0):
     torch.manual_seed(seed)
     head = nn.Sequential(nn.Dropout(dropout), nn.Linear(5, BITS))
-    net = HashNet(MLP(INPUTS, hidden=[5]), head)
+    net = HashNetwork(MLP(INPUTS, hidden=[5]), head)
     for name, value in net.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(value)
@@ -396,7 +396,7 @@ def test_nothing_grows_with_the_square_of_the_training_set(mode, labels):
     classes = torch.eye(10)[numbers]
     state = State(numbers if labels == "classes" else classes, classes, batch)
     hasher = bp.create("dsdh", bits=12, mode=mode)
-    net = HashNet(MLP(INPUTS, hidden=[5]), hasher.make_head(5, 10))
+    net = HashNetwork(MLP(INPUTS, hidden=[5]), hasher.make_head(5, 10))
     feed = OneBatch(features(count), CPU)
     tracemalloc.start()
     with Sizes() as sizes:

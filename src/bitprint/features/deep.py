@@ -15,7 +15,7 @@ from bitprint.data.images import ImageSet
 from bitprint.devices import pick_device
 from bitprint.nets import Trunk, create_trunk
 from bitprint.training.feed import Feed, item_shape
-from bitprint.training.state import HashNet
+from bitprint.training.state import HashNetwork
 
 
 def deep_features(
@@ -56,7 +56,7 @@ def deep_features(
         images = ImageSet(np.asarray(images))
     place = pick_device(device)
     trunk = trunk_for(images, backbone) if isinstance(backbone, str) else backbone
-    net = HashNet(trunk, nn.Identity()).to(place).eval()
+    net = HashNetwork(trunk, nn.Identity()).to(place).eval()
     net.mixed = place.type == "cuda"
     features = np.empty((len(images), trunk.out_features), np.float32)
     done = 0

@@ -28,7 +28,7 @@ from bitprint.training.feed import Feed, Source, item_shape
 from bitprint.training.loop import train
 from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
-from bitprint.training.state import HashNet, State
+from bitprint.training.state import HashNetwork, State
 
 _ENCODE_BATCH = 256
 
@@ -225,7 +225,7 @@ class DeepHasher(Hasher):
         """Work between epochs; returns figures for `metrics.csv`."""
         return {}
 
-    def finish(self, net: HashNet, state: State) -> None:
+    def finish(self, net: HashNetwork, state: State) -> None:
         """Move what the method has learned besides the network into it; called after training."""
 
     def _output_width(self) -> int:
@@ -239,14 +239,14 @@ class DeepHasher(Hasher):
 
     def _build(
         self, shape: tuple[int, ...], classes: int, device: torch.device, training: Training
-    ) -> HashNet:
+    ) -> HashNetwork:
         backbone = self.backbone
         if backbone == "auto":
             backbone = "mlp" if len(shape) == 1 else "efficientnet-lite0"
         with torch.random.fork_rng([]):
             torch.manual_seed(self.seed)
             trunk = create_trunk(backbone, input_shape=shape)
-            net = HashNet(trunk, self.make_head(trunk.out_features, classes))
+            net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
 
     def _open_run(
@@ -295,7 +295,7 @@ class DeepHasher(Hasher):
 
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
         trunk = restore_trunk(fitted["trunk"])
-        net = HashNet(trunk, self.make_head(trunk.out_features, fitted["classes"]))
+        net = HashNetwork(trunk, self.make_head(trunk.out_features, fitted["classes"]))
         net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
         self.net_ = _place(net, pick_device(self.device), self.training or self.default_training)
         self.input_shape_ = tuple(fitted["input_shape"])
@@ -327,7 +327,7 @@ def as_source(data: Data) -> Source:
     return ImageSet(array) if array.ndim == 4 else as_features(array)
 
 
-def _place(net: HashNet, device: torch.device, training: Training) -> HashNet:
+def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNetwork:
     automatic = training.precision == "auto" and device.type == "cuda"
     net.mixed = automatic or training.precision == "bfloat16"
     net.mirror = training.mirror

@@ -13,7 +13,7 @@ from bitprint.methods.product import assign, improve, random_codebooks, reconstr
 from bitprint.quantised import QuantisedCodes
 from bitprint.supervision import similarity
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNet, State
+from bitprint.training.state import HashNetwork, State
 
 _LLOYD_ITERATIONS = 10
 _MOST_BITS_OF_A_BOOK = 8
@@ -169,7 +169,7 @@ class DQN(DeepHasher):
             return {}
         return {"quantisation_error": self._improve_codebooks(state)}
 
-    def finish(self, net: HashNet, state: State) -> None:
+    def finish(self, net: HashNetwork, state: State) -> None:
         """Improve the codebooks once more, and keep them with the network."""
         self._improve_codebooks(state)
         head = net.head

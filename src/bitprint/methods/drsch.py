@@ -14,7 +14,7 @@ from bitprint.codes import Codes, check_bits
 from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
 from bitprint.supervision import similarity
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNet, State
+from bitprint.training.state import HashNetwork, State
 from bitprint.training.triplets import batch_triplets, masked_mean
 from bitprint.weighted import WeightedCodes
 
@@ -119,7 +119,7 @@ class DSCH(DeepHasher):
             raise ValueError(f"a model of {self.bits} bits cannot be truncated to {bits}")
         shorter = copy.copy(self)
         shorter.bits = bits
-        shorter.net_ = HashNet(self.net_.trunk, self._head().strongest(bits))
+        shorter.net_ = HashNetwork(self.net_.trunk, self._head().strongest(bits))
         shorter.net_.mixed = self.net_.mixed
         shorter.net_.mirror = self.net_.mirror
         shorter.net_.eval()

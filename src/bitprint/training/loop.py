@@ -16,13 +16,13 @@ from bitprint.training.order import balanced_order
 from bitprint.training.plan import Training
 from bitprint.training.progress import EpochBar
 from bitprint.training.run import RunFolder
-from bitprint.training.state import HashNet, Objective, State
+from bitprint.training.state import HashNetwork, Objective, State
 from bitprint.training.step import Step
 from bitprint.training.whole_batch import whole_batches
 
 
 def train(
-    net: HashNet,
+    net: HashNetwork,
     objective: Objective,
     feed: Feed,
     state: State,
@@ -41,7 +41,7 @@ def train(
 
     Parameters
     ----------
-    net : HashNet
+    net : HashNetwork
         On the training device.
     objective : Objective
         The method: its buffers, its loss, its work between epochs.
@@ -71,7 +71,7 @@ def train(
     >>> feed = Feed(np.eye(6, dtype=np.float32), torch.device("cpu"))
     >>> trunk = create_trunk("mlp", input_shape=(6,))
     >>> hasher = create("dpsh", bits=12)
-    >>> net = HashNet(trunk, hasher.make_head(trunk.out_features, classes=2))
+    >>> net = HashNetwork(trunk, hasher.make_head(trunk.out_features, classes=2))
     >>> history = train(net, hasher, feed, state, Training(epochs=3, lr=0.01))
     >>> [row["epoch"] for row in history], history[-1]["loss"] < history[0]["loss"]
     ([1, 2, 3], True)
@@ -144,7 +144,7 @@ def _one_epoch(
 
 
 def _begin_alike(
-    net: HashNet, state: State, first: int, run: RunFolder | None, workers: Workers
+    net: HashNetwork, state: State, first: int, run: RunFolder | None, workers: Workers
 ) -> None:
     """Begin in all processes with the network and the buffers of the first one."""
     folder = run.path if run else "the run"
@@ -160,7 +160,7 @@ def _mix(seed: int, epoch: int) -> int:
     return (seed * 1_000_003 + epoch) * 2 % 2**63
 
 
-def _is_finite(net: HashNet) -> bool:
+def _is_finite(net: HashNetwork) -> bool:
     return bool(torch.stack([value.isfinite().all() for value in net.state_dict().values()]).all())
 
 

@@ -88,17 +88,18 @@ class RunFolder:
         if not self._checkpoint.exists():
             return 0, []
         tensors, metadata = self._read()
-        net.load_state_dict(_under(tensors, "net."))
+        try:
+            net.load_state_dict(_under(tensors, "net."))
+            _load_moments(optimizer, _under(tensors, "optimizer."))
+            history = _parse_history(metadata["history"])
+        except Exception as error:  # what does not fit makes torch raise almost anything
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"{self._checkpoint}: does not fit this run ({reason}); delete it to start again"
+            ) from error
         state.tensors = {
             name: value.to(state.device) for name, value in _under(tensors, "state.").items()
         }
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in _under(tensors, "optimizer.").items():
-            number, _, key = name.partition(".")
-            moments.setdefault(int(number), {})[key] = value
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        history: History = json.loads(metadata["history"])
         return len(history), history
 
     def write_metrics(self, history: History) -> None:
@@ -122,12 +123,12 @@ class RunFolder:
                 f"{self._checkpoint}: not a checkpoint, or a damaged one ({error}); "
                 "delete it to start again"
             ) from error
-        if metadata.get("format") != "bitprint.checkpoint":
+        version = metadata.get("version", "")
+        if metadata.get("format") != "bitprint.checkpoint" or not version.isdecimal():
             raise ValueError(f"{self._checkpoint}: not a checkpoint; delete it to start again")
-        if metadata.get("version") != str(_VERSION):
+        if version != str(_VERSION):
             raise ValueError(
-                f"{self._checkpoint}: a checkpoint of version {metadata.get('version')}, "
-                f"this is version {_VERSION}"
+                f"{self._checkpoint}: a checkpoint of version {version}, this is version {_VERSION}"
             )
         if metadata.pop("checksum", None) != _checksum(tensors, metadata):
             raise ValueError(
@@ -149,6 +150,22 @@ def _checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _load_moments(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        number, _, key = name.partition(".")
+        moments.setdefault(int(number), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+
+
+def _parse_history(text: str) -> History:
+    history = json.loads(text)
+    if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
+        raise ValueError("its history is not a list of epochs")
+    return history
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -62,7 +62,7 @@ class Objective(Protocol):
         """Work between epochs; returns figures for `metrics.csv`."""
 
 
-class HashNet(nn.Module):
+class HashNetwork(nn.Module):
     """A trunk and a hash layer: uint8 images (or feature vectors) to real outputs.
 
     The trunk runs in bfloat16 where `mixed` says so; the hash layer and the loss are float32. With
@@ -72,7 +72,7 @@ class HashNet(nn.Module):
     --------
     >>> from bitprint.nets import create_trunk
     >>> trunk = create_trunk("small", input_shape=(8, 8, 3))
-    >>> net = HashNet(trunk, nn.Linear(trunk.out_features, 12))
+    >>> net = HashNetwork(trunk, nn.Linear(trunk.out_features, 12))
     >>> net(torch.zeros((5, 8, 8, 3), dtype=torch.uint8)).shape
     torch.Size([5, 12])
     """

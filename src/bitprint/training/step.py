@@ -10,7 +10,7 @@ from bitprint.training.average import follow
 from bitprint.training.distributed import Workers
 from bitprint.training.graphs import Captured
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNet, Objective, State
+from bitprint.training.state import HashNetwork, Objective, State
 
 
 class Step:
@@ -18,7 +18,7 @@ class Step:
 
     Parameters
     ----------
-    net : HashNet
+    net : HashNetwork
         On the training device.
     objective : Objective
         What its outputs should be.
@@ -32,7 +32,7 @@ class Step:
 
     def __init__(
         self,
-        net: HashNet,
+        net: HashNetwork,
         objective: Objective,
         state: State,
         training: Training,
@@ -103,7 +103,7 @@ class Step:
         return workers.part(augment(batch, kind, generator))
 
 
-def make_optimizer(net: HashNet, training: Training) -> torch.optim.Optimizer:
+def make_optimizer(net: HashNetwork, training: Training) -> torch.optim.Optimizer:
     """Return the optimiser of a plan: hash layer and trunk are groups with rates of their own."""
     groups = [{"params": list(net.head.parameters())}, {"params": list(net.trunk.parameters())}]
     if training.optimizer == "sgd":
