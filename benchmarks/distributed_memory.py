@@ -49,7 +49,7 @@ def main() -> None:
     labels = (rng.random((given.images, given.labels)) < 0.1).astype(np.uint8)
     labels[:, 0] |= labels.sum(axis=1) == 0
     hasher = bp.create("dsdh", given.bits, epochs=1, batch_size=given.batch, device="cpu")
-    measured = {}
+    measured: dict[str, float] = {}
 
     class EnoughError(Exception):
         """Raised after a few steps: their memory is that of all others."""
@@ -66,7 +66,8 @@ def main() -> None:
             after_epoch(state)
             measured["these and the discrete step, at most"] = peak() - start
             raise EnoughError
-        return loss(outputs, rows, state)
+        parts: dict = loss(outputs, rows, state)
+        return parts
 
     hasher.loss = watched
     with joined("cpu") as workers:

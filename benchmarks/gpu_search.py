@@ -9,6 +9,7 @@ import argparse
 import csv
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -42,9 +43,9 @@ def main() -> None:
         queries = random_words(count, 1)
         wanted = to_signs(queries.T)
         for k in given.k:
-            ours = seconds(lambda q=queries, k=k: gpu.nearest(q, planes, k))
-            product = seconds(lambda w=wanted: products(w, signs), repeats=3)
-            theirs = seconds(lambda w=wanted, k=k: product_search(w, signs, k), repeats=3)
+            ours = seconds(partial(gpu.nearest, queries, planes, k))
+            product = seconds(partial(products, wanted, signs), repeats=3)
+            theirs = seconds(partial(product_search, wanted, signs, k), repeats=3)
             rows.append(
                 {
                     "codes": given.codes,
@@ -143,7 +144,7 @@ def read_speed(planes: Tensor) -> float:
 def seconds(work: Callable[[], object], repeats: int = 9) -> float:
     """Median of repeated runs after a first one."""
     work()
-    times = []
+    times: list[float] = []
     for _ in range(repeats):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()

@@ -13,6 +13,7 @@ import csv
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +85,18 @@ def measure(kind: str, size: int, bits: int, options: argparse.Namespace) -> Ite
         for count in options.queries:
             queries, budget = everyone[:count], prospect.budget(count)
             arguments = queries, planes, size, number, None
+            contenders: list[Callable[[], tuple]]
             if name == "k":
-                contenders: list[Callable[[], tuple]] = [
-                    lambda a=arguments: kernels.nearest(*a),
-                    lambda a=arguments, b=budget: mih.nearest(tables, *a, b),
-                    lambda q=queries, k=number: index.nearest(q, view, k, None),
+                contenders = [
+                    partial(kernels.nearest, *arguments),
+                    partial(mih.nearest, tables, *arguments, budget),
+                    partial(index.nearest, queries, view, number, None),
                 ]
             else:
                 contenders = [
-                    lambda a=arguments: kernels.within(*a),
-                    lambda a=arguments, b=budget: mih.within(tables, *a, b),
-                    lambda q=queries, r=number: index.within(q, view, r),
+                    partial(kernels.within, *arguments),
+                    partial(mih.within, tables, *arguments, budget),
+                    partial(index.within, queries, view, number),
                 ]
             check(contenders)
             times = [1000 * t / count for t in best_of_each(*contenders)]
@@ -112,7 +114,7 @@ def random_codes(rng: np.random.Generator, kind: str, centres: Words, count: int
     bits = 64 * len(centres)
     if kind == "uniform":
         return random_words(rng, bits, count)
-    flips = np.bitwise_and.reduce([random_words(rng, bits, count) for _ in range(4)])
+    flips: Words = np.bitwise_and.reduce([random_words(rng, bits, count) for _ in range(4)])
     return centres[:, rng.integers(0, centres.shape[1], count)] ^ flips
 
 

@@ -12,6 +12,7 @@ import argparse
 import csv
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def clusters(count: int) -> tuple[np.ndarray, np.ndarray]:
     return features.astype(np.float32), labels
 
 
-def measure(name: str, count: int, bits: int) -> dict[str, object]:
+def measure(name: str, count: int, bits: int) -> dict[str, Any]:
     """Seconds of training, and codes per second of encoding."""
     features, labels = clusters(count)
     started = time.perf_counter()
@@ -38,7 +39,7 @@ def measure(name: str, count: int, bits: int) -> dict[str, object]:
     fitted = time.perf_counter()
     hasher.encode(features[:ENCODED])
     encoded = time.perf_counter()
-    row = {
+    row: dict[str, Any] = {
         "method": name,
         "images": count,
         "bits": bits,

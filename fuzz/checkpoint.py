@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
+from safetensors.torch import load
 from torch import nn
 
-from bitprint.training.run import RunFolder
+from bitprint.training.run import RunFolder, _checksum
 from bitprint.training.state import State
 from fuzz.harness import Target
 from fuzz.samples import written
+from fuzz.tensors import change_tensors
 
 
 def parse(data: bytes, folder: Path) -> object:
     """Restore a checkpoint."""
     (folder / "checkpoint").mkdir(exist_ok=True)
     (folder / "checkpoint" / "last.safetensors").write_bytes(data)
-    return RunFolder(folder, "fuzz").restore(*_training())
+    run = RunFolder(folder, "fuzz")
+    return run.restore(*_training()), run.kept_epochs
 
 
 def seeds() -> list[bytes]:
@@ -40,4 +44,10 @@ def _training() -> tuple[nn.Module, torch.optim.Optimizer, State]:
     return net, torch.optim.AdamW(net.parameters(), lr=0.1), state
 
 
-TARGET = Target(parse, seeds)
+mutate = partial(
+    change_tensors,
+    field="checksum",
+    checksum=lambda data, metadata: _checksum(load(data), metadata),
+)
+
+TARGET = Target(parse, seeds, mutate)

@@ -1,10 +1,14 @@
-"""CIFAR-10: archives, packed or still to be packed, and the official files themselves."""
+"""CIFAR-10: archives, which the tools that made them have packed, or which are packed here.
+
+The six official files themselves are no target: their MD5 is checked before anything is read.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
+import random
 import shutil
 import tarfile
 from pathlib import Path
@@ -12,23 +16,21 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bitprint.data.cifar10 import FILES, load_cifar10
+from bitprint.data.cifar10 import FILES
 from bitprint.data.cifar10_fetch import fetch_cifar10
 from fuzz.harness import Target
+from fuzz.mutating import change_in_place, change_json
+from fuzz.png import mend_png
 
 _IMAGES = 2
+_BLOCK = 512
 
 
 def parse(data: bytes, folder: Path) -> object:
-    """Unpack an archive, which the first byte says how to make, or read official files."""
+    """Unpack an archive; the first byte says whether it is to be packed first."""
     kind, content = data[:1], data[1:]
     target = folder / "cifar10"
     shutil.rmtree(target, ignore_errors=True)
-    if kind == b"b":
-        target.mkdir()
-        for name in FILES:
-            (target / name).write_bytes(content)
-        return load_cifar10(target)
     archive = folder / "archive.tar.gz"
     archive.write_bytes(gzip.compress(content, 1) if kind == b"t" else content)
     return fetch_cifar10(target, archive)
@@ -44,7 +46,36 @@ def seeds() -> list[bytes]:
     members = {f"package/{Path(name).stem}.png": sheet.getvalue() for name in FILES}
     members |= {f"package/{name}": json.dumps(values).encode() for name, values in labels.items()}
     tars = [official, _tar(members)]
-    return [b"b" + rows, *(b"t" + tar for tar in tars), *(b"g" + gzip.compress(t) for t in tars)]
+    return [*(b"t" + tar for tar in tars), *(b"g" + gzip.compress(tar) for tar in tars)]
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Change a member, or the header of one, whose sum then fits."""
+    tar = data[1:] if data[:1] == b"t" else gzip.decompress(data[1:])
+    if rng.random() < 0.5:
+        return b"t" + _change_header(tar, rng)
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        members = {member.name: _content(archive, member) for member in archive}
+    name = rng.choice(list(members))
+    if name.endswith(".json"):
+        members[name] = change_json(members[name], rng)
+    else:
+        members[name] = mend_png(change_in_place(members[name], rng))
+    return b"t" + _tar(members)
+
+
+def _change_header(tar: bytes, rng: random.Random) -> bytes:
+    starts = [n for n in range(0, len(tar), _BLOCK) if tar[n + 257 : n + 262] == b"ustar"]
+    start = rng.choice(starts)
+    block = change_in_place(tar[start : start + _BLOCK], rng)
+    total = sum(block[:148]) + 8 * ord(" ") + sum(block[156:])
+    block = block[:148] + b"%06o\0 " % total + block[156:]
+    return tar[:start] + block + tar[start + _BLOCK :]
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    return b"" if file is None else file.read()
 
 
 def _tar(members: dict[str, bytes]) -> bytes:
@@ -57,4 +88,4 @@ def _tar(members: dict[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-TARGET = Target(parse, seeds)
+TARGET = Target(parse, seeds, mutate)

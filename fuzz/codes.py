@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import load
 
-from bitprint.codes import Codes
+from bitprint.codes import Codes, _checksum
 from fuzz.harness import Target
 from fuzz.samples import written
+from fuzz.tensors import change_tensors
 
 
 def parse(data: bytes, folder: Path) -> object:
@@ -24,4 +27,10 @@ def seeds() -> list[bytes]:
     return [written(codes.save) for codes in samples]
 
 
-TARGET = Target(parse, seeds)
+mutate = partial(
+    change_tensors,
+    field="sha256",
+    checksum=lambda data, metadata: _checksum(load(data)["packed"], metadata["bits"]),
+)
+
+TARGET = Target(parse, seeds, mutate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import random
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,11 @@ import numpy as np
 from bitprint.photos.files import Picture
 from bitprint.photos.kept import KeptFeatures
 from fuzz.harness import Target
+from fuzz.mutating import change_json
 from fuzz.samples import written
+
+_SHAPES = ((), (0, 2), (3,), (2, 2), (3, 2), (3, 2, 1))
+_DTYPES = ("f4", "f8", "u1", "c8", "S3", "M8[s]")
 
 
 def parse(data: bytes, folder: Path) -> object:
@@ -29,4 +35,18 @@ def seeds() -> list[bytes]:
     return [written(keep)]
 
 
-TARGET = Target(parse, seeds)
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Change one of the two arrays; the archive around them is made anew."""
+    with np.load(io.BytesIO(data)) as arrays:
+        features, about = arrays["features"], arrays["about"].tobytes()
+    if rng.random() < 0.7:
+        about = change_json(about, rng)
+    else:
+        shape, dtype = rng.choice(_SHAPES), rng.choice(_DTYPES)
+        features = np.zeros(shape, dtype)
+    content = io.BytesIO()
+    np.savez(content, features=features, about=np.frombuffer(about, np.uint8))
+    return content.getvalue()
+
+
+TARGET = Target(parse, seeds, mutate)

@@ -1,19 +1,24 @@
-"""What every target has in common: how a parser may answer, and how samples are mutated."""
+"""What every target has in common: how a parser may answer, and what it may cost."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
-import random
+import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-_NUMBERS = (0, 1, 127, 255, 2**16 - 1, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)
-_WORDS = (b"-1", b"1e999", b"NaN", b"null", b"{}", b"[]", b'""', b"true", b"9" * 20, b"../", b"\0")
+from fuzz.mutating import Mutate
 
-_OUTCOMES = ("read", "refused", "a finding")
+OUTCOMES = ("read", "refused", "crashed")
+
+MOST_SECONDS = 30
+_MOST_GROWTH = 512 * 2**20
+_STATUS = Path("/proc/self/status")
+_FINDING = len(OUTCOMES)
 
 
 class Target(NamedTuple):
@@ -23,35 +28,31 @@ class Target(NamedTuple):
     """Takes bytes and a folder to put them in; returns a value, or raises what the parser does."""
     seeds: Callable[[], list[bytes]]
     """Makes samples that it reads."""
+    mutate: Mutate | None = None
+    """Changes a sample so that lengths and checksums fit, as whoever means harm would."""
     names_file: bool = True
     """Whether what it refuses is named by its path."""
     apart: bool = False
-    """Whether each input has a process of its own, for the parser is known to crash."""
+    """Whether each input has a process of its own, for the parser is known to crash.
+
+    Then memory is not looked at either.
+    """
 
 
 def judge(target: Target, data: bytes, folder: Path) -> str:
     """Return whether bytes were "read", "refused" or, in a process apart, have "crashed" it.
 
-    Anything else that a parser does is a finding, and raised as an AssertionError.
+    Anything else that a parser does is a finding, and raised as an AssertionError: another error,
+    one that is not a sentence, or memory out of proportion. Half a minute ends the process.
     """
-    if not target.apart:
-        return _judge(target, data, folder)
-    child = os.fork()
-    if child == 0:
-        faulthandler.disable()
-        outcome = "a finding"
-        try:
-            outcome = _judge(target, data, folder)
-        except AssertionError:
-            traceback.print_exc()
-        finally:
-            os._exit(_OUTCOMES.index(outcome))
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return "crashed"
-    if _OUTCOMES[os.WEXITSTATUS(status)] == "a finding":
-        raise AssertionError("a finding in a process apart, see above")
-    return _OUTCOMES[os.WEXITSTATUS(status)]
+    if target.apart:
+        return _judge_apart(target, data, folder)
+    faulthandler.dump_traceback_later(MOST_SECONDS, exit=True)
+    try:
+        with _limited_growth():
+            return _judge(target, data, folder)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _judge(target: Target, data: bytes, folder: Path) -> str:
@@ -59,44 +60,53 @@ def _judge(target: Target, data: bytes, folder: Path) -> str:
         target.parse(data, folder)
     except (ValueError, FileNotFoundError) as error:
         text = str(error)
-        if not text.strip() or "\n" in text:
+        if not text.strip() or len(text.splitlines()) > 1:
             raise AssertionError(f"not one sentence: {text!r}") from error
         if target.names_file and str(folder) not in text:
             raise AssertionError(f"the file is not named: {text!r}") from error
         return "refused"
     except Exception as error:
+        traceback.print_exc()  # libFuzzer shows the last error alone
         raise AssertionError(f"{type(error).__name__}: {error}") from error
     return "read"
 
 
-def mutations(seeds: Sequence[bytes], rng: random.Random) -> Iterator[bytes]:
-    """Give samples with one to four changes, without end."""
-    while True:
-        data = rng.choice(seeds)
-        for _ in range(rng.randint(1, 4)):
-            data = _changed(data, rng, seeds)
-        yield data
+def _judge_apart(target: Target, data: bytes, folder: Path) -> str:
+    child = os.fork()
+    if child == 0:
+        faulthandler.disable()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(MOST_SECONDS)
+        code = _FINDING
+        try:
+            code = OUTCOMES.index(_judge(target, data, folder))
+        except AssertionError:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        if os.WTERMSIG(status) == signal.SIGALRM:
+            raise AssertionError(f"not done after {MOST_SECONDS} seconds, in a process apart")
+        return "crashed"
+    if os.WEXITSTATUS(status) == _FINDING:
+        raise AssertionError("a finding in a process apart, see above")
+    return OUTCOMES[os.WEXITSTATUS(status)]
 
 
-def _changed(data: bytes, rng: random.Random, seeds: Sequence[bytes]) -> bytes:
-    """Make one change at a random place, often near the beginning, where headers are."""
-    size = len(data) + 1
-    start = rng.randrange(min(size, 256) if rng.random() < 0.3 else size)
-    length = rng.choice((1, 1, 2, 4, 8, rng.randrange(size)))
-    head, tail = data[:start], data[start + length :]
-    kind = rng.randrange(7)
-    if kind == 0:
-        return head + rng.randbytes(length) + tail
-    if kind == 1:
-        return head + tail
-    if kind == 2:
-        return head + data[start : start + length] + data[start:]
-    if kind == 3:
-        number = rng.choice(_NUMBERS) % 2 ** (8 * length) if length <= 8 else 0
-        return head + number.to_bytes(max(length, 1), rng.choice(("little", "big"))) + tail
-    if kind == 4:
-        return head + rng.choice(_WORDS) + tail
-    if kind == 5:
-        other = rng.choice(seeds)
-        return head + other[rng.randrange(len(other) + 1) :]
-    return head if rng.random() < 0.3 else head + rng.choice(_WORDS) + data[start:]
+@contextmanager
+def _limited_growth() -> Iterator[None]:
+    """Raise an AssertionError if memory in use has never been so high, and that by far."""
+    before = _peak()
+    yield
+    growth = _peak() - before
+    if growth > _MOST_GROWTH:
+        raise AssertionError(f"{growth / 2**20:.0f} MiB of memory for one input")
+
+
+def _peak() -> int:
+    """Return the most bytes that were ever in use; 0 where there is no Linux to tell."""
+    if not _STATUS.exists():
+        return 0
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])

@@ -6,6 +6,9 @@ one ends the process. So each input has a process of its own here.
 
 from __future__ import annotations
 
+import random
+import struct
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,10 @@ from scipy.io import savemat
 
 from bitprint.nets.matconvnet import read_matconvnet
 from fuzz.harness import Target
+from fuzz.mutating import change_in_place
 from fuzz.samples import written
+
+_COMPRESSED = 15
 
 
 def parse(data: bytes, folder: Path) -> object:
@@ -54,4 +60,15 @@ def _cells(values: list[dict[str, Any]]) -> np.ndarray:
     return cells
 
 
-TARGET = Target(parse, seeds, apart=True)
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Change bytes of a part, inside of what is compressed where it is."""
+    start = 128  # after the header
+    kind, size = struct.unpack_from("<II", data, start)
+    if kind != _COMPRESSED:
+        return data[:start] + change_in_place(data[start:], rng)
+    end = start + 8 + size
+    packed = zlib.compress(change_in_place(zlib.decompress(data[start + 8 : end]), rng))
+    return data[:start] + struct.pack("<II", kind, len(packed)) + packed + data[end:]
+
+
+TARGET = Target(parse, seeds, mutate, apart=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import struct
 import tempfile
 from pathlib import Path
@@ -12,20 +13,15 @@ import numpy as np
 
 from bitprint.methods import create, load
 from fuzz.harness import Target
+from fuzz.mutating import change_json
+from fuzz.tensors import change_tensors
 
 _METHODS = ("lsh", "itq", "sh", "sdh", "ksh")
 
 
 def parse(data: bytes, folder: Path) -> object:
-    """Load a model folder whose checksum fits, as that of a hostile one would."""
-    length = int.from_bytes(data[:4], "little")
-    description, weights = data[4 : 4 + length], data[4 + length :]
-    try:
-        document = json.loads(description)
-        document["sha256"] = hashlib.sha256(weights).hexdigest()
-        description = json.dumps(document).encode()
-    except (ValueError, TypeError, RecursionError):
-        pass  # no object that could hold a checksum: it goes as it is
+    """Load a model folder."""
+    description, weights = _parts(data)
     (folder / "model.json").write_bytes(description)
     (folder / "model.safetensors").write_bytes(weights)
     return load(folder)
@@ -43,8 +39,29 @@ def seeds() -> list[bytes]:
             model.save(folder)
             description = Path(folder, "model.json").read_bytes()
             weights = Path(folder, "model.safetensors").read_bytes()
-            packed.append(struct.pack("<I", len(description)) + description + weights)
+            packed.append(_joined(description, weights))
     return packed
 
 
-TARGET = Target(parse, seeds)
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Change the description or the weights, whose checksum goes into the description."""
+    description, weights = _parts(data)
+    if rng.random() < 0.5:
+        description = change_json(description, rng)
+    else:
+        weights = change_tensors(weights, rng)
+    document = json.loads(description)
+    document["sha256"] = hashlib.sha256(weights).hexdigest()
+    return _joined(json.dumps(document).encode(), weights)
+
+
+def _parts(data: bytes) -> tuple[bytes, bytes]:
+    end = 4 + int.from_bytes(data[:4], "little")
+    return data[4:end], data[end:]
+
+
+def _joined(description: bytes, weights: bytes) -> bytes:
+    return struct.pack("<I", len(description)) + description + weights
+
+
+TARGET = Target(parse, seeds, mutate)

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import importlib
 import random
+import resource
 import tempfile
 import time
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fuzz.harness import Target, judge, mutations
+from fuzz.harness import MOST_SECONDS, OUTCOMES, Target, judge
+from fuzz.mutating import WORDS, change_inside, mutations
 
 TARGETS = (
     "codes",
+    "quantised",
     "model",
     "index",
+    "photos",
     "checkpoint",
+    "features",
+    "caches",
+    "partitions",
     "cifar10",
+    "nuswide",
     "mat",
     "table",
     "upload",
-    "features",
 )
+FINDINGS = Path(tempfile.gettempdir(), "bitprint-findings")
+
+_MOST_BYTES = 128 * 1024
+_MOST_MEMORY = 8 * 2**30
 
 # Numba compiles parts of these, and cannot compile what atheris adds.
 _COMPILED = [
@@ -45,52 +55,71 @@ def find_target(name: str) -> Target:
     return target
 
 
-def run(name: str, seconds: int, seed: int, scratch: str) -> None:
-    """Fuzz a target in a folder until the time is up."""
+def run(name: str, seconds: int, seed: int, scratch: str, counts: Any) -> None:
+    """Fuzz a target in a folder until the time is up, adding to the counts of outcomes."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    FINDINGS.mkdir(exist_ok=True)
     if find_spec("atheris") is None:
-        fuzz_plainly(find_target(name), seconds, seed, Path(scratch))
+        fuzz_plainly(name, find_target(name), seconds, seed, Path(scratch), counts)
         return
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["bitprint"], exclude=_COMPILED):
         target = find_target(name)
     # What happens in processes apart is not seen, and guides nothing.
     fuzz = fuzz_plainly if target.apart else fuzz_with_atheris
-    fuzz(target, seconds, seed, Path(scratch))
+    fuzz(name, target, seconds, seed, Path(scratch), counts)
 
 
-def fuzz_plainly(target: Target, seconds: int, seed: int, scratch: Path) -> None:
-    """Mutate samples until the time is up."""
+def fuzz_plainly(
+    name: str, target: Target, seconds: float, seed: int, scratch: Path, counts: Any
+) -> None:
+    """Mutate samples until the time is up; the input that is a finding is left in a file."""
     deadline = time.monotonic() + seconds
-    outcomes: Counter[str] = Counter()
-    for data in mutations(target.seeds(), random.Random(seed)):
+    last = FINDINGS / f"{name}-last"
+    for data in mutations(target.seeds(), random.Random(seed), target.mutate):
         if time.monotonic() > deadline:
             break
-        outcomes[judge(target, data, scratch)] += 1
-    print(f"{outcomes.total():,} mutations: {dict(outcomes)}", flush=True)
+        last.write_bytes(data)
+        counts[OUTCOMES.index(judge(target, data, scratch))] += 1
+    last.unlink(missing_ok=True)
 
 
-def fuzz_with_atheris(target: Target, seconds: int, seed: int, scratch: Path) -> None:
+def fuzz_with_atheris(
+    name: str, target: Target, seconds: float, seed: int, scratch: Path, counts: Any
+) -> None:
     """Let coverage guide the mutations; does not return, for libFuzzer ends the process."""
     atheris: Any = importlib.import_module("atheris")
     corpus, place = scratch / "corpus", scratch / "place"
-    findings = Path(tempfile.gettempdir(), "bitprint-findings")
-    for folder in (corpus, place, findings):
-        folder.mkdir(exist_ok=True)
-    for number, sample in enumerate(target.seeds()):
+    for folder in (corpus, place):
+        folder.mkdir()
+    seeds = target.seeds()
+    for number, sample in enumerate(seeds):
         (corpus / str(number)).write_bytes(sample)
+    words = scratch / "words"
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in WORDS))
     options = [
         f"-max_total_time={seconds}",
         f"-seed={seed + 1}",  # 0 would draw one
-        "-max_len=65536",
-        "-rss_limit_mb=4096",
-        "-timeout=60",
-        "-print_final_stats=1",
+        f"-max_len={_MOST_BYTES}",
+        f"-timeout={MOST_SECONDS - 5}",  # before the harness, which would not keep the input
+        f"-dict={words}",
+        "-rss_limit_mb=0",  # the harness looks at that
         "-verbosity=0",
-        f"-artifact_prefix={findings}/",
+        f"-artifact_prefix={FINDINGS}/{name}-",
     ]
 
     def test_one_input(data: bytes) -> None:
-        judge(target, data, place)
+        counts[OUTCOMES.index(judge(target, data, place))] += 1
 
-    atheris.Setup(["fuzz", *options, str(corpus)], test_one_input)
+    def mutate(data: bytes, most: int, seed: int) -> bytes:
+        rng = random.Random(seed)
+        if target.mutate is not None and rng.random() < 0.7:
+            return change_inside(target.mutate, data, rng, seeds)[:most]
+        return bytes(atheris.Mutate(data, most))
+
+    atheris.Setup(["fuzz", *options, str(corpus)], test_one_input, custom_mutator=mutate)
     atheris.Fuzz()
+
+
+def _escaped(word: bytes) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in word)

@@ -1,27 +1,34 @@
-"""CSV tables: labels of a folder, and lists of pictures."""
+"""CSV tables: labels of a folder, and lists of pictures; the first byte says which."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from bitprint.data.folder import _read_csv
+from PIL import Image
+
+from bitprint.data import load_folder
 from bitprint.photos.files import list_pictures
 from fuzz.harness import Target
 
+_PICTURE = "a.png"
+
 
 def parse(data: bytes, folder: Path) -> object:
-    """Read a table in both ways, the first byte deciding which."""
+    """Load the pictures that a table names, one of which is there, or list them."""
+    if not (folder / _PICTURE).exists():
+        Image.new("RGB", (2, 2)).save(folder / _PICTURE)
     path = folder / "table.csv"
     path.write_bytes(data[1:])
-    return _read_csv(path) if data[:1] == b"l" else list_pictures(path)
+    return load_folder(folder, labels=path, size=2) if data[:1] == b"l" else list_pictures(path)
 
 
 def seeds() -> list[bytes]:
     """Tables with one label, with several, with a split, with quotes, and in two encodings."""
     tables = [
         "file,label\na.png,cat\nb.png,dog\n",
-        'file,labels,split\n"a, b.png",cat|dog,train\nsub/c.png,,query\n',
-        "\N{BYTE ORDER MARK}file,label\r\ncaf\N{LATIN SMALL LETTER E WITH ACUTE}.png,cat\r\n",
+        'file,labels,split\n"a, b.png",cat|dog,train\na.png,,query\n',
+        "\N{BYTE ORDER MARK}file,label\r\na.png,caf\N{LATIN SMALL LETTER E WITH ACUTE}\r\n",
+        f"file,label\na.png,cat\n{'x' * 300}.png,too long\n",
     ]
     return [kind + table.encode() for table in tables for kind in (b"l", b"p")]
 

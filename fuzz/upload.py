@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from PIL import Image
 from bitprint.data.decoding import FORMATS
 from bitprint.web.pictures import Thumbnails, decode_upload
 from fuzz.harness import Target
+from fuzz.mutating import change_in_place
+from fuzz.png import mend_png
 
 _MOST_PIXELS = 100_000
 
@@ -35,4 +38,9 @@ def seeds() -> list[bytes]:
     return samples
 
 
-TARGET = Target(parse, seeds, names_file=False)
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Change bytes of a picture; the chunks of a PNG have sums that fit."""
+    return mend_png(change_in_place(data, rng))
+
+
+TARGET = Target(parse, seeds, mutate, names_file=False)

@@ -28,7 +28,8 @@ class Kind:
     folder : Path
         An empty folder to work in.
     rng : random.Random
-        Decides everything that is left to chance, but for what the machine's timing adds.
+        Decides everything that is left to chance, but for what the machine's timing adds; each
+        round has its own.
     """
 
     name: ClassVar[str]

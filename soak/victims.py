@@ -42,7 +42,8 @@ class Victim:
 
     def __init__(self, task: Callable[..., None], *arguments: Any) -> None:
         self._receiving, sending = _context.Pipe(duplex=False)
-        self._process = _context.Process(target=_run, args=(task, sending, *arguments))
+        # A daemon: one that a violation has left behind ends with the soak.
+        self._process = _context.Process(target=_run, args=(task, sending, *arguments), daemon=True)
         self._process.start()
         sending.close()
         self.acknowledged: list[str] = []

@@ -1,5 +1,12 @@
+from concurrent.futures import Executor, Future
+
 import pytest
 import torch
+from hypothesis import settings
+
+# How long an example takes says something of the machine's other work, nothing of the code.
+settings.register_profile("anywhere", deadline=None)
+settings.load_profile("anywhere")
 
 
 @pytest.fixture(autouse=True)
@@ -9,3 +16,22 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+class _InThisProcess(Executor):
+    """Takes the place of a pool of processes, each of which imports torch for seconds."""
+
+    def __init__(self, workers, context, initializer, arguments):
+        initializer(*arguments)
+
+    def submit(self, function, *arguments):
+        future = Future()
+        future.set_result(function(*arguments))
+        return future
+
+
+@pytest.fixture
+def cells_in_one_process(monkeypatch):
+    """Compute the cells of tables here; `test_figure_1_from_one_command` has real processes."""
+    monkeypatch.setattr("bitprint.experiments.cells.ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr("bitprint.experiments.cells.os.cpu_count", lambda: 1)

@@ -1,5 +1,6 @@
 """Imports lead down, and the pages say what the code and the tables of results say."""
 
+import ast
 import csv
 import importlib
 import re
@@ -215,3 +216,41 @@ def test_no_map_is_typed_by_hand():
     for path in written:
         by_hand = re.sub(r"<!-- measured.*?<!-- end -->", "", path.read_text(), flags=re.DOTALL)
         assert re.findall(r"(?<![\w.])0?\.\d{2,}", by_hand) == [], path.name
+
+
+WALKS = ("One image, from its file to a search result", "One training batch")
+
+
+def steps_of(walk):
+    """What a walk names: pairs of a file and a function, a class or a method in it."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    _, _, rest = text.partition(f"\n## {walk}\n")
+    section, _, _ = rest.partition("\n## ")
+    return section, re.findall(r"`([\w/]+\.py)`\s+`([\w.]+)`", section)
+
+
+def names_in(path):
+    """Functions and classes of a file, and methods with the name of their class before them."""
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{part.name}" for part in node.body if hasattr(part, "name")}
+    return found
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_what_a_walk_names_is_there(walk):
+    _, steps = steps_of(walk)
+    assert len(steps) > 15
+    for file, name in steps:
+        assert name in names_in(ROOT / "src" / "bitprint" / file), f"{file} has no {name}"
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_walk_is_numbered_and_every_step_names_something(walk):
+    section, _ = steps_of(walk)
+    steps = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^\S|\Z)", section, re.DOTALL | re.MULTILINE)
+    assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
+    assert all(re.search(r"`[\w/]+\.py`\s+`[\w.]+`", text) for _, text in steps)

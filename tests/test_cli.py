@@ -126,6 +126,7 @@ def test_own_folder_trains_on_all_images(photos, tmp_path):
     assert about["fitted"]["label_names"] == ["blue", "red"]
 
 
+@pytest.mark.usefixtures("cells_in_one_process")
 def test_reproduce_prints_a_table_and_goes_on(tmp_path):
     table = ["reproduce", "table1", "--dataset", "digits", "--methods", "lsh,itq", "--splits", 1]
     out = tmp_path / "table.csv"

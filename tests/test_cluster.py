@@ -610,6 +610,53 @@ def test_damaged_folders_are_refused(tmp_path):
         list(read_codes(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("name", "facts", "columns"),
+    [
+        ("_listing.parquet", {"bits": "many"}, {}),
+        ("_listing.parquet", {"size": "0"}, {}),
+        ("_listing.parquet", {"source": None}, {}),
+        ("_listing.parquet", {"version": None}, {}),
+        ("_listing.parquet", {"version": "1\n2"}, {}),
+        ("part-00000.parquet", {"bits": None}, {}),
+        ("part-00000.parquet", {"model": "a\nb"}, {}),
+        ("part-00000.parquet", {}, {"code": pa.array([b"ab", b"cd"], pa.binary(2))}),
+        ("part-00000.parquet", {}, {"code": pa.array([b"abc", None], pa.binary(3))}),
+        ("part-00000.parquet", {}, {"code": pa.array([1, 2])}),
+        ("part-00000.parquet", {}, {"id": pa.array([1, None])}),
+        ("part-00000.parquet", {}, {"id": pa.array([0.5, 1.5])}),
+        ("part-00000.parquet", {}, {"path": pa.array([None, None])}),
+        ("part-00000.parquet", {}, {"path": None}),
+    ],
+)
+def test_files_that_cannot_be_are_refused_in_one_sentence(tmp_path, name, facts, columns):
+    write_folder(tmp_path, ["a", "b"])
+    assert len(joined(tmp_path)[1]) == 2
+    table = parquet.read_table(tmp_path / name)
+    for column, values in columns.items():
+        place = table.column_names.index(column)
+        table = table.remove_column(place)
+        if values is not None:
+            table = table.add_column(place, column, values)
+    known = {key.decode(): value.decode() for key, value in table.schema.metadata.items()} | facts
+    known = {key: value for key, value in known.items() if value is not None}
+    parquet.write_table(table.replace_schema_metadata(known), tmp_path / name)
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / name}: ")) as raised:
+        list(read_codes(tmp_path))
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["_listing.parquet", "part-00000.parquet"])
+def test_damage_that_arrow_describes_at_length_is_one_sentence(tmp_path, name):
+    write_folder(tmp_path, ["a", "b"])
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[:-60] + b"\xff" * 52 + content[-8:])
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / name}: not Parquet")) as raised:
+        list(read_codes(tmp_path))
+    assert "\n" in str(raised.value.__cause__)
+    assert "\n" not in str(raised.value)
+
+
 def test_a_newer_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(partitions, "_VERSION", 2)
     write_folder(tmp_path, ["a", "b"])

@@ -1,26 +1,45 @@
 """Nothing that is read is executed, and hostile files are refused before they cost anything."""
 
 import ast
+import gzip
 import hashlib
 import io
 import json
+import re
 import sqlite3
 import struct
 import tarfile
+import tracemalloc
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from safetensors.numpy import save
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 
 import bitprint as bp
 from bitprint.codes import Codes, _checksum
+from bitprint.data import ImageSet, load_folder
 from bitprint.data.cifar10 import FILES
 from bitprint.data.cifar10_fetch import fetch_cifar10
+from bitprint.data.nuswide import CONCEPTS, IMAGE_LIST, read_nuswide_labels
+from bitprint.photos import Photos
+from bitprint.photos.encoder import Encoder
+from bitprint.photos.files import list_pictures
+from bitprint.photos.kept import KeptFeatures
+from bitprint.quantised import QuantisedCodes
 from bitprint.search.file import Header, IndexFile, checksum
 from bitprint.search.index import Index
+from bitprint.training.run import RunFolder
+from bitprint.training.run import _checksum as checksum_of_run
+from bitprint.training.state import State
+from fuzz.index import mend
+from fuzz.tensors import unpack
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for part in ("src", "soak", "fuzz") for path in (ROOT / part).rglob("*.py"))
@@ -159,7 +178,55 @@ def test_codes_of_the_wrong_kind_are_refused_though_their_checksum_fits(tmp_path
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("extended", [False, True])
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "I64"])
+def test_types_that_numpy_lacks_are_refused(tmp_path, dtype, extended):
+    if extended:
+        pytest.importorskip("ml_dtypes")  # which gives them to NumPy
+    sizes = {"BF16": 2, "F8_E4M3": 1, "I64": 8}
+    end, entry = 8 * sizes[dtype], {"dtype": dtype, "shape": [2, 4]}
+    for name, load in (("codes", Codes.load), ("quantised", QuantisedCodes.load)):
+        about = {"format": f"bitprint.{name}", "version": "1", "bits": "8"}
+        names = ["packed"] if name == "codes" else ["indices", "codebooks"]
+        tensors = {
+            name: entry | {"data_offsets": [n * end, n * end + end]} for n, name in enumerate(names)
+        }
+        header = json.dumps({"__metadata__": about, **tensors}).encode()
+        content = struct.pack("<Q", len(header)) + header + bytes(len(names) * end)
+        (tmp_path / "file").write_bytes(content)
+        with pytest.raises(ValueError, match="file: not "):
+            load(tmp_path / "file")
+
+
+@pytest.mark.parametrize("version", ["1\n2", "", "one"])
+def test_a_version_that_is_no_number_is_no_version(tmp_path, version):
+    packed = np.zeros((3, 2), np.uint8)
+    facts = {"format": "bitprint.codes", "version": version, "bits": "12"}
+    content = save({"packed": packed}, facts | {"sha256": _checksum(packed, "12")})
+    (tmp_path / "codes").write_bytes(content)
+    with pytest.raises(ValueError, match=r"codes: not a codes file$"):
+        Codes.load(tmp_path / "codes")
+
+
+@pytest.mark.parametrize(
+    ("indices", "codebooks"),
+    [
+        (np.full((3, 2), 9, np.uint8), np.zeros((2, 4, 3), np.float32)),
+        (np.zeros((3, 5), np.uint8), np.zeros((2, 4, 3), np.float32)),
+        (np.zeros((3, 2), np.uint8), np.zeros((2, 3, 3), np.float32)),
+    ],
+)
+def test_quantised_codes_that_cannot_be_are_refused_by_name(tmp_path, indices, codebooks):
+    facts = {"format": "bitprint.quantised", "version": "1"}
+    (tmp_path / "file").write_bytes(save({"indices": indices, "codebooks": codebooks}, facts))
+    with pytest.raises(ValueError, match="file: not quantised codes"):
+        QuantisedCodes.load(tmp_path / "file")
+
+
 # Models
+
+_ENTRY = b'{"mean_": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}'
+BFLOAT = struct.pack("<Q", len(_ENTRY)) + _ENTRY + bytes(2)
 
 
 @pytest.fixture
@@ -195,6 +262,8 @@ def model(tmp_path):
         {"weights": save({"rotation_": np.zeros((4, 4), np.int8)})},
         {"weights": save({"__class__": np.zeros(3)})},
         {"weights": struct.pack("<Q", 2**62) + b"{}"},
+        {"weights": BFLOAT},
+        {"version": "1\n2"},
         {"weights": b"\x80\x04\x95" + bytes(30)},
     ],
 )
@@ -302,6 +371,236 @@ def test_a_chunk_that_declares_more_than_it_holds_is_refused(tmp_path):
         Index.open(path)
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        # A view in place of a table; each would be read without end, or again and again.
+        "ALTER TABLE meta RENAME TO old; CREATE VIEW meta AS WITH RECURSIVE n(key) AS "
+        "(SELECT 1 UNION ALL SELECT key + 1 FROM n) SELECT key, key AS value FROM n",
+        "ALTER TABLE meta RENAME TO old; CREATE VIEW meta AS SELECT a.* FROM old a, old b, old c",
+        "ALTER TABLE chunks RENAME TO old; "
+        "CREATE VIEW chunks AS SELECT a.* FROM old a, old b, old c, old d",
+        # A table of the same name with other columns.
+        "DROP TABLE chunks; CREATE TABLE chunks (first, count); INSERT INTO chunks VALUES (0, 2)",
+    ],
+)
+def test_an_index_that_brings_its_own_program_is_refused(index, script):
+    path = index()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(script)
+    with pytest.raises(ValueError, match=r"a\.bp: the file is damaged"):
+        Index.open(path)
+
+
+def test_memory_that_sqlite_lacks_for_a_schema_is_damage(index):
+    """Which is how it ends over some files of a few kilobytes."""
+
+    class Overwhelmed:
+        def execute(self, statement):
+            raise MemoryError
+
+    file = IndexFile(index(), timeout=1)
+    with closing(file.db):
+        file.db, opened = Overwhelmed(), file.db
+        with pytest.raises(ValueError, match=r"a\.bp: the file is damaged \(its schema"):
+            file.header()
+        opened.close()
+
+
+def test_a_trigger_in_an_index_is_not_run(index):
+    path = index()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("CREATE TRIGGER t AFTER INSERT ON chunks BEGIN DELETE FROM removed; END")
+    with Index.open(path) as opened:
+        with pytest.raises(ValueError, match=r"a\.bp: the file is damaged"):
+            opened.add([3], Codes(np.zeros((1, 2), np.uint8), 16))
+        assert opened.ids().tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("details", "counts", struct.pack("<II", 2**31, 2**31)),  # as many labels as that
+        ("details", "counts", struct.pack("<I", 0)),
+        ("details", "counts", b"odd"),
+        ("details", "numbers", struct.pack("<II", 0, 7)),
+        ("details", "names", '{"a": 1}'),
+        ("details", "names", "[1]"),
+        ("details", "names", "no JSON"),
+        ("details", "names", "[" * 100_000),
+        ("details", "paths", '["a.png"]'),
+        ("details", "paths", '["a.png", 1]'),
+        ("details", "paths", "null"),
+        ("details", "count", 1),
+        ("details", "count", 2**40),
+        ("chunks", "count", "two"),
+        ("chunks", "count", -1),
+        ("chunks", "codes", "text"),
+        ("chunks", "ids", "text"),
+        ("chunks", "codes", b"\0\0\0\1"),  # a bit beyond the twelfth
+        ("removed", "bitmap", bytes(9)),
+        ("removed", "bitmap", "text"),
+        ("removed", "first", 1),
+        ("attachments", "content", "text"),
+        ("attachments", "name", b"\xfe\xfe"),
+        ("meta", "value", "no JSON"),
+        ("meta", "value", "9" * 30),
+    ],
+)
+def test_a_hostile_row_is_refused_though_its_checksum_fits(tmp_path, table, column, value):
+    path = tmp_path / "a.bp"
+    with Index.create(path, 12) as opened:
+        codes = Codes(np.zeros((2, 2), np.uint8), 12)
+        opened.add([1, 2], codes, ["a.png", "b.png"], [["cat"], ["dog"]])
+        opened.remove([2])
+        opened.attach({"note": b"kept"})
+    only = " WHERE key = 'generation'" if table == "meta" else ""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(f"UPDATE {table} SET {column} = ?{only}", (value,))
+        mend(db)
+    with pytest.raises(ValueError, match=r"a\.bp: the file is damaged"):
+        read_all(path)
+
+
+def read_all(path):
+    with Index.open(path) as opened:
+        return opened.items([1]), opened.labels(), opened.attachments()
+
+
+def test_the_hostile_rows_were_read_before(tmp_path):
+    path = tmp_path / "a.bp"
+    with Index.create(path, 16) as opened:
+        opened.add([1], Codes(np.zeros((1, 2), np.uint8), 16), ["a.png"], [["cat"]])
+        opened.attach({"note": b"kept"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("UPDATE details SET names = ?", ('["dog"]',))
+        mend(db)
+    with Index.open(path) as opened:
+        assert opened.labels() == ["dog"]
+    assert read_all(path) == ([("a.png", ("dog",))], ["dog"], {"note": b"kept"})
+
+
+# Collections of pictures, and what lies beside them
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A collection of one picture, and a function that changes an attachment."""
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 4, 4, 3), np.uint8)
+    (tmp_path / "album").mkdir()
+    Image.fromarray(pixels[0]).save(tmp_path / "album" / "0.png")
+    path = tmp_path / "a.bp"
+    with Photos.create(path, Encoder(bp.create("itq", bits=4).fit(ImageSet(pixels)))) as made:
+        made.add(tmp_path / "album")
+
+    def change(name, content):
+        with Index.open(path) as opened:
+            (found,) = opened.attachments(name)
+            opened.attach({found: content})
+        return path
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("file/", b"[1, 2]"),
+        ("file/", b"7"),
+        ("file/", b"no JSON"),
+        ("places.json", b'{"folders": []}'),
+        ("places.json", b'{"folders": [1], "parents": []}'),
+        ("places.json", b'{"folders": "/", "parents": []}'),
+        ("places.json", b"[]"),
+        ("model/model.json", None),
+        ("model/model.json", b"[]"),
+        ("model/model.safetensors", None),
+        ("model/model.safetensors", b"no weights"),
+    ],
+)
+def test_a_hostile_collection_is_refused_by_its_name(photos, name, content):
+    path = photos(name, content)
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: .*damaged") as raised:
+        use(path)
+    assert "\n" not in str(raised.value)
+
+
+def use(path):
+    with Photos.open(path) as opened:
+        return opened.encoder.bits, opened.sync()
+
+
+def test_the_hostile_collections_were_sound_before(photos):
+    bits, synced = use(photos("places.json", b'{"folders": [], "parents": []}'))
+    assert (bits, synced.unchanged) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "about", [None, [], {"features": 1}, {"size": 10**9}, {"size": "8"}, {"pictures": "many"}]
+)
+def test_what_a_model_says_of_itself_is_checked(tmp_path, about):
+    bp.create("itq", bits=4).fit(np.random.default_rng(0).normal(size=(20, 48))).save(tmp_path)
+    document = json.loads((tmp_path / "model.json").read_bytes())
+    assert Encoder.load(tmp_path).bits == 4
+    (tmp_path / "model.json").write_text(json.dumps(document | {"about": about}))
+    with pytest.raises(ValueError, match=r"model\.json: what it says under about cannot be"):
+        Encoder.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("features", "about"),
+    [
+        (np.zeros((1, 2), np.float32), {"pictures": [["/a", 1, 1]]}),
+        (np.zeros((1, 2), np.float32), {"digest": "d", "pictures": []}),
+        (np.zeros((1, 2), np.float32), {"digest": "d", "pictures": [[["/a"], 1, 1]]}),
+        (np.zeros((1, 2), np.float32), {"digest": "d", "pictures": 7}),
+        (np.zeros(1, np.float32), {"digest": "d", "pictures": [["/a", 1, 1]]}),
+        (np.zeros((1, 2), np.int32), {"digest": "d", "pictures": [["/a", 1, 1]]}),
+    ],
+)
+def test_kept_features_that_cannot_be_are_refused(tmp_path, features, about):
+    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(tmp_path / "000000.npz", features=features, about=text)
+    with pytest.raises(ValueError, match=r"000000\.npz: damaged .*; delete this file"):
+        KeptFeatures(tmp_path, "d")
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, metadata: tensors.pop("net.weight"),
+        lambda tensors, metadata: tensors.update({"net.weight": torch.zeros(9, 9)}),
+        lambda tensors, metadata: tensors.update({"optimizer.x.step": torch.zeros(1)}),
+        lambda tensors, metadata: metadata.pop("history"),
+        lambda tensors, metadata: metadata.update(history="7"),
+        lambda tensors, metadata: metadata.update(history="[7]"),
+        lambda tensors, metadata: metadata.update(history="no JSON"),
+    ],
+)
+def test_a_hostile_checkpoint_is_refused_though_its_checksum_fits(tmp_path, change):
+    def training():
+        net = torch.nn.Linear(3, 2)
+        state = State(torch.arange(5), torch.eye(5), batch_size=2)
+        return net, torch.optim.AdamW(net.parameters()), state
+
+    run = RunFolder(tmp_path, "run")
+    run.save([{"epoch": 1}], *training())
+    path = tmp_path / "checkpoint" / "last.safetensors"
+    metadata, _ = unpack(path.read_bytes())
+    tensors = load_tensors(path.read_bytes())
+    assert run.restore(*training()) == (1, [{"epoch": 1}])
+    del metadata["checksum"]
+    change(tensors, metadata)
+    metadata["checksum"] = checksum_of_run(tensors, metadata)
+    path.write_bytes(save_tensors(tensors, metadata))
+    with pytest.raises(ValueError, match=r"last\.safetensors: does not fit this run") as raised:
+        run.restore(*training())
+    assert "\n" not in str(raised.value)
+
+
 # Archives
 
 
@@ -331,3 +630,53 @@ def test_a_member_that_declares_an_enormous_size_is_not_read(tmp_path):
         tar.fileobj.write(member.tobuf())
     with pytest.raises(ValueError, match="archive"):
         fetch_cifar10(tmp_path / "cifar10", archive)
+
+
+def test_a_header_that_tarfile_chokes_on_is_refused(tmp_path):
+    """A size with its first bit set is a binary number, this one larger than any file."""
+    block = bytearray(tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin").tobuf())
+    block[124:136] = b"\x80" + b"\xff" * 11
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(gzip.compress(bytes(block) + bytes(1024)))
+    with pytest.raises(ValueError, match=r"a\.tar\.gz: not a complete .tar.gz archive"):
+        fetch_cifar10(tmp_path / "cifar10", archive)
+
+
+def test_a_name_of_enormous_length_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("bitprint.data.cifar10_fetch._LARGEST_MEMBER", 2**16)
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 2**24
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(2**24 + 1024)))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"a\.tar\.gz: not a complete .* \(a part of 16777216 by"):
+        fetch_cifar10(tmp_path / "cifar10", archive)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**23
+
+
+# Lists of pictures
+
+
+def test_a_name_that_no_file_can_have_does_not_stop_the_others(tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    table = tmp_path / "list.csv"
+    table.write_text(f"file,label\n{'x' * 300}.png,dog\na.png,cat\n")
+    listing = list_pictures(table)
+    assert [Path(picture.path).name for picture in listing.pictures] == ["a.png"]
+    assert [reason for _, reason in listing.skipped] == ["File name too long"]
+    for cache in (None, tmp_path / "cache"):
+        images = load_folder(tmp_path, labels=table, size=4, cache=cache)
+        assert list(images.ids) == ["a.png"]
+        assert len(images.skipped) == 1
+
+
+def test_a_list_of_images_that_is_no_text_is_refused_by_name(tmp_path):
+    for name, content in ((IMAGE_LIST, b"\xff.jpg\n"), (f"{CONCEPTS}/Labels_sky.txt", b"1\n")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=r"Imagelist\.txt: not text in UTF-8"):
+        read_nuswide_labels(tmp_path)

@@ -5,15 +5,17 @@ import random
 import re
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from bitprint.search.index import Index
-from soak import indexing
-from soak.__main__ import KINDS, soak, table
+from soak import disk, encoding, indexing, serving, training
+from soak.__main__ import KINDS, main, soak, table
 from soak.bytes import FORMATS, Bytes, damage, make_index, read_index
 from soak.rounds import Kind, Round
 
@@ -22,8 +24,8 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def short():
-    """What a run of a few seconds prints, every kind having had its turn."""
-    command = [sys.executable, "-m", "soak", "--minutes", "0.1", "--seed", "1"]
+    """What a run prints in which every kind has had its turn."""
+    command = [sys.executable, "-m", "soak", "--minutes", "0", "--seed", "1"]
     threads = {"OMP_NUM_THREADS": "1"}
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env=os.environ | threads
@@ -47,8 +49,9 @@ def test_faults_of_each_kind_do_no_harm(short, kind):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs SIGKILL and a fork server")
 def test_a_run_without_violations_says_so(short):
     assert short.returncode == 0, short.stdout + short.stderr
+    assert short.stdout.startswith("faults for 0 minutes with seed 1\n")
     assert re.search(
-        r"\d+ faults injected with seed 1; nothing acknowledged was lost\n$", short.stdout
+        r"\n\d+ faults injected with seed 1; nothing acknowledged was lost\n$", short.stdout
     )
 
 
@@ -81,7 +84,9 @@ def test_whatever_is_raised_is_a_violation_and_the_kind_starts_anew(tmp_path, ca
     harmless, failing = tallies
     assert (harmless.faults, harmless.checked) == (2 * harmless.rounds, 3 * harmless.rounds)
     assert harmless.unnoticed == {"text": harmless.rounds}
-    assert failing.violations == ["KeyError: 'lost'"] * failing.rounds
+    assert failing.violations == [
+        f"round {number}: KeyError: 'lost'" for number in range(1, failing.rounds + 1)
+    ]
     assert failing.rounds == Failing.closed == len(list(tmp_path.glob("failing-*/mark")))
     assert "Traceback" in capsys.readouterr().err
     lines = table(tallies).splitlines()
@@ -92,6 +97,80 @@ def test_whatever_is_raised_is_a_violation_and_the_kind_starts_anew(tmp_path, ca
         f"{harmless.rounds:,}",
         "0",
     ]
+
+
+class Stubborn(Harmless):
+    name = "stubborn"
+
+    def close(self):
+        raise OSError("still there")
+
+
+def test_what_cannot_be_stopped_is_a_violation_and_the_others_are_stopped(tmp_path):
+    Failing.closed = 0
+    stubborn, failing = soak([Stubborn, Failing], 0, 0, tmp_path)
+    assert stubborn.violations == ["round 1: OSError: still there"]
+    assert failing.rounds == Failing.closed == 1
+
+
+def test_the_exit_code_and_the_last_line_tell_of_a_loss(monkeypatch, capfd):
+    monkeypatch.setattr("soak.__main__.KINDS", [Harmless, Failing])
+    assert main(["--minutes", "0", "--seed", "5", "--only", "harmless"]) == 0
+    *_, last = capfd.readouterr().out.splitlines()
+    assert last == "2 faults injected with seed 5; nothing acknowledged was lost"
+    assert main(["--minutes", "0", "--seed", "5"]) == 1
+    first, *_, violated, again, last = capfd.readouterr().out.splitlines()
+    assert first == "faults for 0 minutes with seed 5"
+    assert violated == "violated, failing, round 1: KeyError: 'lost'"
+    assert "python -m soak --seed 5 --only failing" in again
+    assert last == "3 faults injected with seed 5; 1 violations"
+
+
+def test_a_seed_is_drawn_and_printed_if_none_is_given(monkeypatch, capfd):
+    monkeypatch.setattr("soak.__main__.KINDS", [Harmless])
+    seeds = set()
+    for _ in range(5):
+        main(["--minutes", "0"])
+        first, *_, last = capfd.readouterr().out.splitlines()
+        seed = first.split()[-1]
+        assert f"with seed {seed};" in last
+        seeds.add(seed)
+    assert len(seeds) > 1
+
+
+def drawing(name, seconds, further=0):
+    """Make a kind that takes its time over each round, notes what it draws, and draws further."""
+
+    class Drawing(Kind):
+        drawn: ClassVar = []
+
+        def prepare(self):
+            self.drawn.append(self.rng.random())
+
+        def strike(self):
+            time.sleep(seconds)
+            self.drawn.append(self.rng.random())
+            for _ in range(further):
+                self.rng.random()
+            return Round(1, 1)
+
+    Drawing.name = name
+    return Drawing
+
+
+def test_what_a_kind_draws_depends_on_the_seed_alone(tmp_path):
+    alone, other, seed = (drawing("a", 0.001) for _ in range(3))
+    beside = drawing("a", 0.001, further=3)
+    soak([alone], 0.05, 3, tmp_path / "1")
+    soak([drawing("b", 0.02), beside, drawing("c", 0.003)], 0.05, 3, tmp_path / "2")
+    other.name = "d"
+    soak([other], 0.05, 3, tmp_path / "3")
+    soak([seed], 0.05, 4, tmp_path / "4")
+    count = min(len(alone.drawn), len(beside.drawn))
+    assert count > 2
+    assert len(set(alone.drawn)) == len(alone.drawn)
+    assert alone.drawn[:count] == beside.drawn[:count]
+    assert not {*alone.drawn} & {*other.drawn, *seed.drawn}
 
 
 class Dishonest:
@@ -134,6 +213,93 @@ def test_a_writer_that_acknowledges_too_early_is_noticed(tmp_path, monkeypatch, 
             kind.strike()
     else:
         assert kind.strike().faults == 1
+
+
+class Idle:
+    """A victim that does nothing, and says that it did all."""
+
+    acknowledged = ("full", "full", "full")
+
+    def __init__(self, task, *arguments):
+        pass
+
+    def kill(self):
+        return True
+
+    def finish(self):
+        pass
+
+
+def kind_without_preparation(monkeypatch, module, kind, folder):
+    monkeypatch.setattr(module, "Victim", Idle)
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(kind, "prepare", lambda self: None)
+    made = kind(folder, random.Random(0))
+    made._rounds = 0
+    return made
+
+
+@pytest.mark.parametrize("part", training.Ended._fields)
+def test_a_run_that_ends_otherwise_is_noticed(tmp_path, monkeypatch, part):
+    kind = kind_without_preparation(monkeypatch, training, training.Training, tmp_path)
+    ended = training.Ended(b"codes", b"weights", [{"loss": "1"}])
+    kind._expected = dict.fromkeys(training._RUNS, ended)
+    kind._seconds = dict.fromkeys(training._RUNS, 0.0)
+    monkeypatch.setattr(training, "read_ended", lambda run: ended)
+    assert kind.strike().faults >= 1
+    monkeypatch.setattr(training, "read_ended", lambda run: ended._replace(**{part: b"other"}))
+    with pytest.raises(AssertionError, match=f"{part} differ after"):
+        kind.strike()
+
+
+def test_a_code_that_was_seen_and_is_lost_is_noticed(tmp_path, monkeypatch):
+    kind = kind_without_preparation(monkeypatch, encoding, encoding.Encoding, tmp_path)
+    kind._album = kind._model = tmp_path
+    kind._expected = {"a": b"1", "b": b"2"}
+    held = kind._expected
+    monkeypatch.setattr(encoding, "read_codes", lambda path: held)
+    assert kind.strike().faults >= 1
+    seen = iter([held, {"a": b"1"}])
+    monkeypatch.setattr(encoding, "read_codes", lambda path: next(seen))
+    with pytest.raises(AssertionError, match="codes that were there are lost"):
+        kind.strike()
+
+
+@pytest.mark.parametrize(
+    ("stored", "left", "said"),
+    [
+        (set(range(6)), b"old", None),
+        (set(range(4)), b"old", "not the 3 batches"),
+        (set(range(6)), b"half", "not what it was before"),
+    ],
+)
+def test_what_a_full_disk_loses_is_noticed(tmp_path, monkeypatch, stored, left, said):
+    monkeypatch.setattr(disk, "Victim", Idle)
+    monkeypatch.setattr(disk.Disk, "prepare", lambda self: None)
+    kind = disk.Disk(tmp_path, random.Random(0))
+    kind._rounds, kind._kept, kind._contents = 0, tmp_path / "kept", {"file": b"old"}
+    monkeypatch.setattr(disk, "stored_ids", lambda path: stored)
+    monkeypatch.setattr(disk, "read_all", lambda folder: {"file": left})
+    if said is None:
+        assert kind.strike().faults == 4
+    else:
+        with pytest.raises(AssertionError, match=said):
+            kind.strike()
+
+
+@pytest.mark.parametrize(
+    ("status", "results", "said"),
+    [
+        (200, [{"id": "other", "distance": 0}], "was added, and is not found"),
+        (200, [{"id": serving.key_of("/a.png"), "distance": 1}], "was added, and is not found"),
+        (500, [], "500"),
+    ],
+)
+def test_an_answer_without_the_picture_is_noticed(monkeypatch, status, results, said):
+    answer = serving.httpx.Response(status, json={"results": results})
+    monkeypatch.setattr(serving, "post", lambda url, picture: answer)
+    with pytest.raises(AssertionError, match=said):
+        serving.ask("http://here", "/a.png", b"")
 
 
 def test_states_follow_the_plan():

@@ -161,6 +161,8 @@ class Codes:
                 "upgrade bitprint to read it"
             )
         bits = metadata.get("bits", "")
+        if packed.dtype != np.uint8:
+            raise ValueError(f"{path}: not codes of {bits[:9]!r} bits, but {packed.dtype}")
         if _checksum(np.ascontiguousarray(packed), bits) != metadata.get("sha256"):
             raise ValueError(f"{path}: the checksum does not match, the file is damaged")
         try:

@@ -146,7 +146,7 @@ class QuantisedCodes:
             )
         try:
             codes = cls(**arrays)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: not quantised codes ({error})") from error
         if codes._checksum() != metadata.get("sha256"):
             raise ValueError(f"{path}: the checksum does not match, the file is damaged")

@@ -111,6 +111,7 @@ def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
 # ---- tables
 
 
+@pytest.mark.usefixtures("cells_in_one_process")
 def test_a_table_resumes_where_it_stopped(tmp_path):
     table, history = tmp_path / "out" / "table.csv", tmp_path / "history.csv"
     wanted = [cell(), cell(bits=16), cell(seed=1), cell("dpsh", backbone="small", options=SMALL)]

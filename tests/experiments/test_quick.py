@@ -109,6 +109,7 @@ def test_a_slow_method_runs_when_it_is_named():
 # ---- options that change what is measured
 
 
+@pytest.mark.usefixtures("cells_in_one_process")
 def test_changed_options_and_unseen_classes_reach_the_table(tmp_path):
     table = tmp_path / "t.csv"
     arguments = ["table1", "--dataset", "digits", "--methods", "dpsh", "--bits", 12, "--splits", 1]

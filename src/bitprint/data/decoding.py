@@ -223,6 +223,18 @@ def decode_ahead(
         Height and width of every image, see `decode_image`.
     batch_size : int
         How many files a batch covers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for grey in (0, 128, 255):
+    ...         Image.new("L", (40, 30), grey).save(f"{folder}/{grey}.png")
+    ...     paths = [f"{folder}/{name}.png" for name in ("0", "128", "64", "255")]
+    ...     for batch in decode_ahead(paths, size=8, batch_size=3):
+    ...         print(batch.rows, batch.pixels.shape, batch.skipped)
+    [0, 1] (2, 8, 8, 3) {2: 'no such file'}
+    [3] (1, 8, 8, 3) {}
     """
     waiting: deque[tuple[range, list[Future[NDArray[np.uint8] | str]]]] = deque()
     pool = ThreadPoolExecutor(os.cpu_count())
@@ -290,7 +302,7 @@ def _read_cache(
         ]
         if pixels.shape != shape or pixels.dtype != np.uint8:
             raise ValueError(f"it holds {pixels.dtype} of shape {pixels.shape}")
-    except (ValueError, OSError) as error:
+    except Exception as error:  # damaged bytes make NumPy raise almost anything
         raise ValueError(
             f"{pixels_file}: the cache of decoded images is damaged ({error}); delete this file"
         ) from error
@@ -303,7 +315,7 @@ def _listing_digest(root: Path, names: Sequence[str], size: int) -> str:
         try:
             facts = (root / name).stat()
             digest.update(repr((name, facts.st_size, facts.st_mtime_ns)).encode())
-        except FileNotFoundError:
+        except OSError:
             digest.update(repr((name, None)).encode())
     return digest.hexdigest()[:16]
 

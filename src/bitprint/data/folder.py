@@ -53,21 +53,35 @@ def load_folder(
     ImageSet
         Ids are the paths below the folder with forward slashes, in sorted order. Files that
         could not be read are listed in `skipped`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("cats/tom.png", "cats/felix.jpg", "dogs/rex.png"):
+    ...         (Path(folder) / name).parent.mkdir(exist_ok=True)
+    ...         Image.new("RGB", (40, 30)).save(f"{folder}/{name}")
+    ...     images = load_folder(folder, size=32)
+    >>> images.ids.tolist(), images.labels.tolist(), images.label_names
+    (['cats/felix.jpg', 'cats/tom.png', 'dogs/rex.png'], [0, 0, 1], ['cats', 'dogs'])
     """
     root = Path(path)
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
     tags, parts = (_subfolder_tags(root), {}) if labels is None else _read_csv(Path(labels))
     names = sorted(tags)
-    if not any((root / name).is_file() for name in names):
+    if not any(_is_file(root / name) for name in names):
         raise ValueError(
-            f"{labels}: none of the {len(names)} files that it names is in {root}, not {names[0]}"
+            f"{labels}: none of the {len(names)} files that it names is in {root}, "
+            f"not {_printable(names[0])}"
         )
     pixels, rows, skipped = decode_files(root, names, size, cache=cache, progress=progress)
     if len(rows) == 0:
         name, reason = skipped[0]
         raise ValueError(
-            f"{root}: none of the {len(names)} images can be read; the first, {name}: {reason}"
+            f"{root}: none of the {len(names)} images can be read; "
+            f"the first, {_printable(name)}: {reason}"
         )
     kept = [names[row] for row in rows]
     matrix, label_names = _number([tags[name] for name in kept])
@@ -81,6 +95,13 @@ def load_folder(
         rows=rows,
         split=[parts[name] for name in kept] if parts else None,
     )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long for any file
+        return False
 
 
 def _subfolder_tags(root: Path) -> dict[str, list[str]]:

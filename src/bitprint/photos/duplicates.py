@@ -16,7 +16,15 @@ _ROWS = 64
 
 
 class Group(NamedTuple):
-    """Pictures that look alike."""
+    """Pictures that look alike.
+
+    Examples
+    --------
+    >>> group = Group(ids=["cats/tom.jpg", "cats/tom (copy).jpg"], distance=0)
+    >>> keep, *spare = group.ids
+    >>> spare
+    ['cats/tom (copy).jpg']
+    """
 
     ids: list[Any]
     """In insertion order."""

@@ -25,6 +25,7 @@ from bitprint.nets import Trunk
 
 DEFAULT_FEATURES = "efficientnet-lite0"
 _FOLDER_SIZE = 256  # what pictures of a folder are decoded to for training
+_LARGEST_SIZE = 8192
 _FILES = ("model.json", "model.safetensors")
 
 Pixels = NDArray[np.uint8]
@@ -138,25 +139,48 @@ class Encoder:
 
         `model.json` says under "about" which features the model takes, and of which size the
         pictures were (256 where it does not).
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+        >>> hasher = create("itq", bits=16).fit(ImageSet(pictures))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     hasher.save(folder, features="pixels")
+        ...     encoder = Encoder.load(folder)
+        >>> encoder.encode_squares(pictures) == hasher.encode(ImageSet(pictures))
+        True
         """
-        about = read_description(folder)["about"]
+        name, size, pictures = _read_about(folder)
         hasher = load(folder)
-        name = about.get("features")
         features = None
         if name is not None:
-            size = about.get("size", _FOLDER_SIZE)
             if name == "pixels" and isinstance(hasher, FeatureHasher):
                 size = _side(hasher)
             features = Features(name, size)
-        return cls(hasher, features, about.get("pictures"))
+        return cls(hasher, features, pictures)
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> Encoder:
-        """Load what `files` held: the contents of a model folder by their names."""
+        """Load what `files` held: the contents of a model folder by their names.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+        >>> encoder = Encoder(create("itq", bits=16).fit(ImageSet(pictures)))
+        >>> sorted(encoder.files), Encoder.from_files(encoder.files).identity == encoder.identity
+        (['model.json', 'model.safetensors'], True)
+        """
         with tempfile.TemporaryDirectory() as folder:
-            for name in _FILES:
-                (Path(folder) / name).write_bytes(files[name])
-            return cls.load(folder)
+            for name in files:
+                if name in _FILES:
+                    (Path(folder) / name).write_bytes(files[name])
+            try:
+                return cls.load(folder)
+            except (FileNotFoundError, ValueError) as error:
+                reason = str(error).removeprefix(folder).lstrip("/: ")
+                raise ValueError(f"the model is damaged ({reason})") from error
 
     def describe(self) -> str:
         """Say in one line what makes the codes."""
@@ -197,6 +221,21 @@ class Encoder:
         facts = {key: document[key] for key in ("method", "options", "fitted", "sha256")}
         facts["features"] = self.features and self.features.digest
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _read_about(folder: str | os.PathLike[str]) -> tuple[str | None, int, int | None]:
+    """Read which features a model takes, of pictures of which size, and how many it has seen."""
+    impossible = ValueError(f"{Path(folder) / 'model.json'}: what it says under about cannot be")
+    about = read_description(folder).get("about")
+    if not isinstance(about, dict):
+        raise impossible
+    name, pictures = about.get("features"), about.get("pictures")
+    size = about.get("size", _FOLDER_SIZE)
+    if not isinstance(name, str | None) or not isinstance(pictures, int | None):
+        raise impossible
+    if type(size) is not int or not 1 <= size <= _LARGEST_SIZE:
+        raise impossible
+    return name, size, pictures
 
 
 def _side(hasher: Hasher) -> int:

@@ -36,6 +36,27 @@ def encode_pictures(
         Features that are known already.
     progress : callable, optional
         Called with how many pictures are done, and how many there are.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import bitprint as bp
+    >>> from bitprint.data import draw_shapes
+    >>> from bitprint.photos.files import list_pictures
+    >>> from PIL import Image
+    >>> scenes = draw_shapes(20, size=16)
+    >>> encoder = Encoder(bp.create("itq", bits=16).fit(scenes))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Image.fromarray(scenes.pixels[0]).save(f"{folder}/scene.png")
+    ...     _ = (Path(folder) / "notes.png").write_text("no picture")
+    ...     pictures = list_pictures(folder).pictures
+    ...     with bp.Index.create(f"{folder}/photos.bp", bits=16) as index:
+    ...         skipped = encode_pictures(pictures, encoder, Ledger(index), kept=None)
+    ...         [Path(path).name for path in index.ids()]
+    ['scene.png']
+    >>> [(Path(path).name, reason) for path, reason in skipped]
+    [('notes.png', 'no format that is read here')]
     """
     skipped: Skipped = []
     for start in range(0, len(pictures), COMMIT):

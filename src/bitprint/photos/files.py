@@ -152,8 +152,13 @@ def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]])
         path = Path(name)
         if "\0" in str(path):
             skipped.append((str(path), "no such file"))
+            continue
+        try:
+            path = absolute(path)
+        except OSError as error:  # too long a name for any file
+            skipped.append((str(path), str(error.strerror)))
         else:
-            _look_at(absolute(path), labels, pictures, skipped)
+            _look_at(path, labels, pictures, skipped)
     once = {picture.path: picture for picture in pictures}
     parents = {Path(path).parent.as_posix() for path in once}
     return Listing(sorted(once.values()), skipped, [], sorted(parents))

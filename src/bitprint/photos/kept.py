@@ -54,12 +54,16 @@ class KeptFeatures:
         try:
             with np.load(part) as arrays:
                 features, about = arrays["features"], json.loads(arrays["about"].tobytes())
+            if features.dtype != np.float32 or features.ndim != 2:
+                raise ValueError(f"features are {features.dtype} of shape {features.shape}")
             keys = [(path, size, modified) for path, size, modified in about["pictures"]]
+            vectors: dict[Key, NDArray[np.float32]] = dict(zip(keys, features, strict=True))
+            counts = about["digest"] == self._digest
+            self._parts = int(part.stem) + 1
         except Exception as error:  # damaged bytes make NumPy and zipfile raise almost anything
             raise ValueError(f"{part}: damaged ({error}); delete this file") from error
-        self._parts = int(part.stem) + 1
-        if about["digest"] == self._digest:
-            self._vectors.update(zip(keys, features, strict=True))
+        if counts:
+            self._vectors.update(vectors)
 
 
 def discard_kept(folder: Path) -> None:

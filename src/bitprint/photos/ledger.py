@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bitprint.codes import Codes
 from bitprint.photos.files import Listing, Picture, is_below
@@ -44,7 +44,7 @@ class Ledger:
         """Return the facts of every picture that is held, by path."""
         held = set(self._index.ids())
         return {
-            path: Fact(*json.loads(content))
+            path: self._parse_fact(content)
             for name, content in self._index.attachments(_FILE).items()
             if (path := name.removeprefix(_FILE)) in held
         }
@@ -82,7 +82,7 @@ class Ledger:
     def places(self) -> Places:
         """Return the folders that the pictures came from."""
         content = self._index.attachments(_PLACES).get(_PLACES)
-        return Places([], []) if content is None else Places(**json.loads(content))
+        return Places([], []) if content is None else self._parse_places(content)
 
     def add_places(self, listing: Listing) -> None:
         """Remember where a listing comes from."""
@@ -107,6 +107,20 @@ class Ledger:
         if content != self._index.attachments(_PLACES).get(_PLACES):
             self._index.attach({_PLACES: content})
 
+    def _parse_fact(self, content: bytes) -> Fact:
+        try:
+            size, modified, digest = json.loads(content)
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError(f"{self._index.path}: the facts of a file are damaged") from None
+        return Fact(size, modified, digest)
+
+    def _parse_places(self, content: bytes) -> Places:
+        try:
+            folders, parents = map(_strings, Places(**json.loads(content)))
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError(f"{self._index.path}: the list of its folders is damaged") from None
+        return Places(folders, parents)
+
     def _attach(self, facts: dict[str, Fact] | dict[str, None]) -> None:
         self._index.attach(
             {
@@ -114,6 +128,12 @@ class Ledger:
                 for path, fact in facts.items()
             }
         )
+
+
+def _strings(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("a list of strings was expected")
+    return values
 
 
 def _outermost(places: Iterable[str]) -> list[str]:

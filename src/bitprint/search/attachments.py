@@ -44,14 +44,18 @@ def read(file: IndexFile, header: Header, prefix: str) -> dict[str, bytes]:
         raise file.damaged("the number of attachments")
     low = _key(prefix)
     rows = file.db.execute(
-        "SELECT * FROM attachments NOT INDEXED WHERE name >= ? AND name < ? ORDER BY name",
+        "SELECT name, checksum, content FROM attachments NOT INDEXED "
+        "WHERE name >= ? AND name < ? ORDER BY name",
         (low, low + b"\xff"),  # a byte that UTF-8 never has
     )
     found = {}
     for key, expected, content in rows:
-        if expected != checksum(key, content):
+        if expected != checksum(key, content) or not isinstance(content, bytes):
             raise file.damaged("an attachment")
-        found[key.decode("utf-8", "surrogatepass")] = content
+        try:
+            found[key.decode("utf-8", "surrogatepass")] = content
+        except UnicodeDecodeError:
+            raise file.damaged("the name of an attachment") from None
     return found
 
 

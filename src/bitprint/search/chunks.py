@@ -46,17 +46,23 @@ def append(
 
 def read(file: IndexFile, header: Header, start: int) -> Iterator[tuple[Chunk, Packed, Ids]]:
     """Read the chunks from position `start` on: where they lie, packed codes, ids."""
-    rows = file.db.execute("SELECT * FROM chunks WHERE first >= ? ORDER BY first", (start,))
+    rows = file.db.execute(
+        "SELECT first, count, described, checksum, codes, ids FROM chunks WHERE first >= ? "
+        "ORDER BY first",
+        (start,),
+    )
     for first, count, described, expected, codes, ids in rows:
         if first != start or expected != checksum(first, count, described, codes, ids):
             raise file.damaged("a chunk of codes")
         try:
             packed = np.frombuffer(codes, np.uint8).reshape(count, -(-header.bits // 8))
             names = from_bytes(ids, str(header.kind))
-        except ValueError:
+        except (TypeError, ValueError, AttributeError):  # sizes, or types, that cannot be
             raise file.damaged("the size of a chunk") from None
-        if len(names) != count:
+        if len(packed) != count or len(names) != count:
             raise file.damaged("the number of ids")
+        if np.any(packed[:, -1] & (2 ** (-header.bits % 8) - 1)):
+            raise file.damaged("the end of a code")
         yield Chunk(first, count, bool(described)), packed, names
         start += count
     if start != header.total:
@@ -78,12 +84,19 @@ def write_removed(file: IndexFile, first: int, generation: int, removed: Flags) 
     )
 
 
-def read_removed(file: IndexFile, since: int) -> Iterator[tuple[int, Flags]]:
+def read_removed(
+    file: IndexFile, since: int, chunks: Sequence[Chunk]
+) -> Iterator[tuple[int, Flags]]:
     """Read the flags that changed after generation `since`, chunk by chunk, padded with zeros."""
-    rows = file.db.execute("SELECT * FROM removed WHERE generation > ?", (since,))
+    sizes = {chunk.first: -(-chunk.size // 8) for chunk in chunks}
+    rows = file.db.execute(
+        "SELECT first, generation, checksum, bitmap FROM removed WHERE generation > ?", (since,)
+    )
     for first, generation, expected, bitmap in rows:
-        if expected != checksum(first, generation, bitmap):
+        if expected != checksum(first, generation, bitmap) or not isinstance(bitmap, bytes):
             raise file.damaged("a list of removed codes")
+        if sizes.get(first) != len(bitmap):
+            raise file.damaged("the size of a list of removed codes")
         yield first, np.unpackbits(np.frombuffer(bitmap, np.uint8))
 
 

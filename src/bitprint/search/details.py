@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,15 @@ _PAGE = 512
 
 
 class Item(NamedTuple):
-    """What an index knows of a code besides its bits."""
+    """What an index knows of a code besides its bits.
+
+    Examples
+    --------
+    >>> item = Item(path="/photos/tom.jpg", labels=("cat", "sofa"))
+    >>> path, labels = item
+    >>> "cat" in labels
+    True
+    """
 
     path: str | None
     labels: tuple[str, ...]
@@ -98,24 +106,67 @@ def read_at(file: IndexFile, places: Iterable[tuple[int, int]]) -> list[Item]:
         start = position - offset
         if start not in pages:
             pages[start] = _read_page(file, start)
+        if offset >= len(pages[start]):
+            raise file.damaged("the size of a row of paths and labels")
         items.append(pages[start][offset])
     return items
 
 
 def _read_page(file: IndexFile, first: int) -> list[Item]:
-    row = file.db.execute("SELECT * FROM details WHERE first = ?", (first,)).fetchone()
+    row = file.db.execute(
+        "SELECT count, labels_checksum, paths_checksum, names, counts, numbers, paths "
+        "FROM details WHERE first = ?",
+        (first,),
+    ).fetchone()
     if row is None:
         raise file.damaged("a row of paths and labels")
-    count, labels_checksum, paths_checksum, names, counts, numbers, paths = row[1:]
+    count, labels_checksum, paths_checksum, names, counts, numbers, paths = row
     checksums = (checksum(first, count, names, counts, numbers), checksum(first, count, paths))
     if (labels_checksum, paths_checksum) != checksums:
         raise file.damaged("a row of paths and labels")
-    known = json.loads(names)
-    remaining = iter(np.frombuffer(numbers, "<u4").tolist())
+    known, per_code, numbered = _parse_labels(file, count, names, counts, numbers)
+    remaining = iter(numbered.tolist())
     return [
         Item(path, tuple(known[next(remaining)] for _ in range(labels)))
-        for path, labels in zip(json.loads(paths), np.frombuffer(counts, "<u4"), strict=True)
+        for path, labels in zip(_parse_paths(file, count, paths), per_code, strict=True)
     ]
+
+
+# A checksum that fits says that nobody slipped, not that a row is possible: what it declares is
+# compared with what is there before anything is made of it.
+
+
+def _parse_labels(
+    file: IndexFile, count: int, names: str, counts: bytes, numbers: bytes
+) -> tuple[list[str], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return the names on a page, how many each of its codes has, and their numbers in a row."""
+    try:
+        known = _strings(json.loads(names))
+        per_code, numbered = np.frombuffer(counts, "<u4"), np.frombuffer(numbers, "<u4")
+    except (TypeError, ValueError, RecursionError):
+        raise file.damaged("a row of labels") from None
+    if len(per_code) != count or per_code.sum(dtype=np.uint64) != len(numbered):
+        raise file.damaged("the number of labels")
+    if np.any(numbered >= len(known)):
+        raise file.damaged("a label")
+    return known, per_code, numbered
+
+
+def _parse_paths(file: IndexFile, count: int, paths: str) -> list[str | None]:
+    try:
+        parsed: list[str | None] = json.loads(paths)
+        _strings([path for path in parsed if path is not None])
+    except (TypeError, ValueError, RecursionError):
+        raise file.damaged("a row of paths") from None
+    if len(parsed) != count:
+        raise file.damaged("the number of paths")
+    return parsed
+
+
+def _strings(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("a list of strings was expected")
+    return values
 
 
 def labelled(file: IndexFile, chunks: Iterable[tuple[int, int]], label: str) -> NDArray[np.int64]:
@@ -151,8 +202,8 @@ def _read_labels(
     for first, count, found, names, counts, numbers in rows:
         if first != next(expected, None) or found != checksum(first, count, names, counts, numbers):
             raise file.damaged("a row of labels")
-        owners = np.repeat(np.arange(first, first + count), np.frombuffer(counts, "<u4"))
-        yield json.loads(names), owners, np.frombuffer(numbers, "<u4")
+        known, per_code, numbered = _parse_labels(file, count, names, counts, numbers)
+        yield known, np.repeat(np.arange(first, first + count), per_code), numbered
     if next(expected, None) is not None:
         raise file.damaged("the number of rows of labels")
 

@@ -33,6 +33,7 @@ from bitprint.files import write_atomically
 _FORMAT = "bitprint.index"
 _VERSION = 1
 _MAGIC = b"SQLite format 3\0"
+_FUNCTIONS = ("coalesce", "count", "length", "sum")
 
 # Space is given back in the transaction that frees it; pages of 16 KiB read blobs twice as fast as
 # the usual 4 KiB.
@@ -89,6 +90,7 @@ class IndexFile:
                 isolation_level=None,
                 check_same_thread=False,
             )
+        self.db.set_authorizer(_authorize)
         try:
             self.header()
             with _plain_errors(path):
@@ -179,9 +181,13 @@ class IndexFile:
                 if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
                     raise
                 found = {}  # no such table: somebody else's database
+            except MemoryError:  # what SQLite makes of some damage to its own tables
+                raise self.damaged("its schema") from None
         if found.get("format") != _FORMAT:
             raise ValueError(f"{self.path}: not a bitprint index")
-        version = found.get("version")
+        version = str(found.get("version"))
+        if not version.isdecimal():
+            raise self.damaged("its header")
         if version != str(_VERSION):
             raise ValueError(
                 f"{self.path}: an index of version {version}, this is version {_VERSION}; "
@@ -193,7 +199,10 @@ class IndexFile:
         if expected != str(checksum(*sorted(found.items()))):
             raise self.damaged("its header")
         known = [field.name for field in fields(Header) if field.name in found]
-        header = Header(**{name: json.loads(found[name]) for name in known})
+        try:
+            header = Header(**{name: json.loads(found[name]) for name in known})
+        except (TypeError, ValueError, RecursionError):  # a field is missing, or no JSON
+            raise self.damaged("its header") from None
         if not _is_possible(header):
             raise self.damaged("its header")
         return header
@@ -237,10 +246,11 @@ def _is_possible(header: Header) -> bool:
     names = ("bits", "generation", "compacted", "total", "live", "attached")
     numbers = [getattr(header, name) for name in names]
     return (
-        all(type(number) is int and number >= 0 for number in numbers)
-        and header.bits >= 1
+        all(type(number) is int and 0 <= number < 2**63 for number in numbers)
+        and 1 <= header.bits < 2**31
         and header.live <= header.total
         and header.kind in (None, "integer", "string")
+        and (header.kind is not None or header.total == 0)
         and isinstance(header.model, str | None)
     )
 
@@ -260,14 +270,33 @@ def _put(draft: Path, path: Path) -> None:
         draft.replace(path)
 
 
+def _authorize(
+    action: int, _first: str | None, second: str | None, _schema: str | None, source: str | None
+) -> int:
+    """Allow what this package asks for, and nothing that the file itself brings along.
+
+    A stranger's file may have a view in place of a table, or a trigger, that never ends.
+    """
+    foreign = source is not None or action == sqlite3.SQLITE_RECURSIVE
+    if foreign or (action == sqlite3.SQLITE_FUNCTION and second not in _FUNCTIONS):
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
 def _check_is_database(path: Path) -> None:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such index; create it first")
     if not path.is_file():
         raise ValueError(f"{path}: not a file, so not a bitprint index")
     with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
-            raise ValueError(f"{path}: not a bitprint index, or one cut off at its beginning")
+        start = file.read(20)
+    if not start.startswith(_MAGIC):
+        raise ValueError(f"{path}: not a bitprint index, or one cut off at its beginning")
+    if not {*start[18:20]} <= {1, 2}:  # the versions of the format that SQLite writes and reads
+        raise ValueError(
+            f"{path}: the file is damaged (its first bytes do not check out); restore it from a "
+            "copy"
+        )
 
 
 @contextmanager

@@ -67,7 +67,20 @@ class GpuIndex:
         )
 
     def within(self, codes: Codes, radius: int = 2) -> MatchesWithin:
-        """Find every code at most `radius` away from each query, as `Index.within` does."""
+        """Find every code at most `radius` away from each query, as `Index.within` does.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import bitprint as bp
+        >>> codes = bp.Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with bp.Index.create(f"{folder}/photos.bp", bits=4) as index:
+        ...         index.add([7, 8, 9], codes)
+        ...         ids, distances = GpuIndex(index, device="cpu").within(codes[1:], radius=1)
+        >>> [found.tolist() for found in ids], [found.tolist() for found in distances]
+        ([[8, 7], [9]], [[0, 1], [0]])
+        """
         offsets, positions, distances = within(
             self._queries(codes), self._planes, radius, self._alive
         )

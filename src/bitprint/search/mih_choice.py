@@ -54,6 +54,19 @@ class MultiIndex:
     ----------
     bits : int
         The length of the codes.
+
+    Examples
+    --------
+    >>> from bitprint.words import as_planes, as_words
+    >>> packed = np.array([[0b1111], [0b0001], [0b0011], [0b0001]], np.uint8)
+    >>> view = View(as_planes(packed), ids=np.arange(4), alive=None)
+    >>> searcher = MultiIndex(bits=8)
+    >>> positions, distances = searcher.nearest(as_words(packed[:1]), view, k=3, label=None)
+    >>> positions.tolist(), distances.tolist()
+    ([[0, 2, 1]], [[0, 2, 3]])
+    >>> offsets, positions, distances = searcher.within(as_words(packed[:1]), view, radius=2)
+    >>> positions.tolist(), searcher.nbytes  # so few codes need no tables
+    ([0, 2], 0)
     """
 
     def __init__(self, bits: int) -> None:

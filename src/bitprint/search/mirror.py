@@ -220,7 +220,7 @@ class Mirror:
         memory.reserve(memory.count + chunks.count_stored(self._file, header, memory.count))
         for chunk, packed, ids in chunks.read(self._file, header, memory.count):
             memory.append(chunk, packed, ids)
-        memory.bury(list(chunks.read_removed(self._file, known)))
+        memory.bury(list(chunks.read_removed(self._file, known, memory.chunks)))
         if memory.live != header.live:
             raise self._file.damaged("the number of removed codes")
         self.header, self._memory, self._generation = header, memory, header.generation

@@ -97,6 +97,23 @@ def create_app(
     FastAPI
         Its interface is documented at /openapi.json. There is no /docs, whose scripts would come
         from elsewhere.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> from fastapi.testclient import TestClient
+    >>> codes = bp.Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with bp.Index.create(f"{folder}/photos.bp", bits=4) as index:
+    ...         index.add(["tom", "rex"], codes, labels=[["cat"], ["dog"]])
+    ...         app = create_app(Collection(index))
+    ...         with TestClient(app, base_url="http://localhost") as client:
+    ...             client.get("/health").json()
+    ...             found = client.post("/api/search", json={"code": "f0", "k": 1}).json()
+    {'status': 'ok', 'codes': 2}
+    >>> [(result["name"], result["distance"]) for result in found["results"]]
+    [('tom', 0)]
     """
     limits = limits or Limits()
     metrics = Metrics()

@@ -70,6 +70,33 @@ class Collection:
         Makes codes of uploaded pictures; without it only codes and ids can be searched for.
     roots : sequence of Path
         Only files inside these folders are ever shown.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bitprint.data import draw_shapes
+    >>> from bitprint.methods import create
+    >>> from bitprint.photos import Photos
+    >>> from bitprint.photos.encoder import Encoder
+    >>> from PIL import Image
+    >>> scenes = draw_shapes(20, size=16)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = Path(folder) / "photos"
+    ...     place.mkdir()
+    ...     for number, pixels in enumerate(scenes.pixels):
+    ...         Image.fromarray(pixels).save(place / f"{number}.png")
+    ...     encoder = Encoder(create("itq", bits=16).fit(scenes))
+    ...     with Photos.create(f"{folder}/photos.bp", encoder) as photos:
+    ...         added = photos.add(place)
+    ...     collection = Collection.open(f"{folder}/photos.bp")
+    ...     collection.warm_up()
+    ...     [code] = collection.encode([scenes.pixels[7]])
+    ...     [[found]] = collection.search([Search(code, k=1, radius=2, label="")])
+    ...     same = collection.code_of(found.key) == code
+    ...     path = Path(collection.path_of(found.key))
+    ...     collection.index.close()
+    >>> collection.name, found.name, found.distance, same, path.name
+    ('photos.bp', 'photos/7.png', 0, True, '7.png')
     """
 
     def __init__(
@@ -127,7 +154,18 @@ class Collection:
         return path
 
     def labels(self) -> list[str]:
-        """Return the labels in use, as text."""
+        """Return the labels in use, as text.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from bitprint.search.index import Index
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+        ...         index.add(["a"], Codes.from_signs([[1, 1, 1, -1]]), labels=[["sofa", "cat"]])
+        ...         Collection(index).labels()
+        ['cat', 'sofa']
+        """
         return [readable(label) for label in self.index.labels()]
 
     def search(self, searches: list[Search]) -> list[list[Found]]:

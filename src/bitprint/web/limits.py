@@ -32,6 +32,11 @@ class Limits:
         with bodies of one type that have arrived may be without an answer.
     connections : int
         How many connections are served at a time.
+
+    Examples
+    --------
+    >>> Limits(upload_bytes=5 * 2**20).pixels
+    64000000
     """
 
     upload_bytes: int = 20 * 2**20

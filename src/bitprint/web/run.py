@@ -37,6 +37,13 @@ def listen(host: str, port: int) -> socket.socket:
     ------
     ValueError
         If there is no such address, or the port is in use.
+
+    Examples
+    --------
+    >>> with listen("127.0.0.1", 0) as listener:
+    ...     host, port = listener.getsockname()
+    >>> host, port > 0
+    ('127.0.0.1', True)
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -75,6 +82,21 @@ def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvic
     -------
     uvicorn.Server
         Its `run(sockets=[listener])` serves until it is interrupted or `should_exit` is set.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> from bitprint.web import Collection, create_app
+    >>> limits = Limits(connections=100)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with bp.Index.create(f"{folder}/photos.bp", bits=48) as index:
+    ...         app = create_app(Collection(index), limits=limits)
+    ...         server = make_server(app, limits, ready=lambda: print("serving"))
+    >>> server.config.limit_concurrency
+    100
+    >>> server.run(sockets=[listen("127.0.0.1", 8000)])  # doctest: +SKIP
+    serving
     """
     config = uvicorn.Config(
         app,
