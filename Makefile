@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock
 
 MINUTES ?= 10
-CODE := src tests benchmarks tools soak fuzz
+CODE := src tests benchmarks tools soak fuzz conftest.py
 
 .PHONY: demo test setup lint bench docs soak release clean
 

@@ -198,6 +198,33 @@ def test_types_that_numpy_lacks_are_refused(tmp_path, dtype, extended):
             load(tmp_path / "file")
 
 
+def test_a_name_of_several_lines_is_no_reason_for_a_sentence_of_several(tmp_path):
+    entries = {"a\nb": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}}
+    header = json.dumps(entries, ensure_ascii=False).encode()
+    content = struct.pack("<Q", len(header)) + header + bytes(2)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "last.safetensors").write_bytes(content)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    about = {
+        "format": "bitprint.model",
+        "version": 1,
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    (tmp_path / "model.json").write_text(json.dumps(about))
+    net = torch.nn.Linear(1, 1)
+    state = State(torch.arange(2), torch.eye(2), batch_size=2)
+    for read in (
+        lambda: Codes.load(tmp_path / "model.safetensors"),
+        lambda: QuantisedCodes.load(tmp_path / "model.safetensors"),
+        lambda: bp.load(tmp_path),
+        lambda: RunFolder(tmp_path, "x").restore(net, torch.optim.SGD(net.parameters()), state),
+    ):
+        with pytest.raises(ValueError, match=re.escape(str(tmp_path))) as raised:
+            read()
+        assert "a\nb" in str(raised.value.__cause__)
+        assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("version", ["1\n2", "", "one"])
 def test_a_version_that_is_no_number_is_no_version(tmp_path, version):
     packed = np.zeros((3, 2), np.uint8)

@@ -151,7 +151,8 @@ class Codes:
                 metadata = file.metadata() or {}
                 packed = file.get_tensor("packed") if "packed" in file.keys() else None  # noqa: SIM118
         except Exception as error:  # types that NumPy lacks are no SafetensorError
-            raise ValueError(f"{path}: not a codes file, or a truncated one ({error})") from error
+            reason = " ".join(str(error).split())  # a name in the file may hold line breaks
+            raise ValueError(f"{path}: not a codes file, or a truncated one ({reason})") from error
         version = metadata.get("version", "")
         if metadata.get("format") != _FORMAT or packed is None or not version.isdecimal():
             raise ValueError(f"{path}: not a codes file")

@@ -129,8 +129,9 @@ class QuantisedCodes:
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except Exception as error:  # types that NumPy lacks are no SafetensorError
+            reason = " ".join(str(error).split())  # a name in the file may hold line breaks
             raise ValueError(
-                f"{path}: not a file of quantised codes, or a truncated one ({error})"
+                f"{path}: not a file of quantised codes, or a truncated one ({reason})"
             ) from error
         version = metadata.get("version", "")
         if (

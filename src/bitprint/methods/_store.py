@@ -60,7 +60,8 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     try:
         return document, deserialise(weights)
     except Exception as error:  # types that NumPy lacks are no SafetensorError
-        raise ValueError(f"{folder / 'model.safetensors'}: not readable ({error})") from error
+        reason = " ".join(str(error).split())  # a name in the file may hold line breaks
+        raise ValueError(f"{folder / 'model.safetensors'}: not readable ({reason})") from error
 
 
 def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -119,8 +119,9 @@ class RunFolder:
                 # are, and matrix products of them can round differently.
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
+            reason = " ".join(str(error).split())  # a name in the file may hold line breaks
             raise ValueError(
-                f"{self._checkpoint}: not a checkpoint, or a damaged one ({error}); "
+                f"{self._checkpoint}: not a checkpoint, or a damaged one ({reason}); "
                 "delete it to start again"
             ) from error
         version = metadata.get("version", "")
