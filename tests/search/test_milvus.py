@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import os
 import signal
@@ -132,11 +133,9 @@ def test_whoever_is_cut_short_at_any_step_leaves_the_old_state_or_the_new(lite_p
             old = everything(reader)
             with pytest.MonkeyPatch.context() as patch:
                 write_until(patch, next(steps))
-                try:
+                with contextlib.suppress(Killed):
                     change(index)
                     done = True
-                except Killed:
-                    pass
             with open_index(place) as fresh:
                 states.append(everything(fresh))
             assert everything(reader) == everything(index) == states[-1]
