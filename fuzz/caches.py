@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bitprint.data import decoding
+from bitprint.data import decoded
 from bitprint.features import cache
 from fuzz.harness import Target
 from fuzz.mutating import change_in_place, change_json
@@ -31,7 +31,7 @@ def parse(data: bytes, folder: Path) -> object:
     skipped, pixels = _parts(data)
     skipped_file.write_bytes(skipped)
     pixels_file.write_bytes(pixels)
-    found, names = decoding._read_cache(pixels_file, skipped_file, _SHAPE)
+    found, names = decoded._read_cache(pixels_file, skipped_file, _SHAPE)
     return found.sum(), names
 
 

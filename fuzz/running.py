@@ -42,9 +42,9 @@ _COMPILED = [
     "bitprint.methods.cnnh",
     "bitprint.methods.discrete",
     "bitprint.methods.fasth",
+    "bitprint.search.kernels",
     "bitprint.search.mih_probes",
     "bitprint.search.mih_tables",
-    "bitprint.search.scans",
     "bitprint.words",
 ]
 

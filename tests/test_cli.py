@@ -73,6 +73,13 @@ def test_data_lists_unreadable_files(photos):
     assert "1 files skipped, 20 images read" in result.stderr
 
 
+def test_the_name_of_a_skipped_file_is_spelt_out(photos):
+    (photos / "red" / "a\x1b[2J.jpg").write_text("no picture")
+    result = CliRunner().invoke(cli.app, ["data", str(photos), "--json"])
+    assert r"skipped red/a\x1b[2J.jpg" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
 def test_train_evaluate_encode(tmp_path):
     out = tmp_path / "run"
     run("train", "digits", "--bits", 12, "--backbone", "small", "--out", out, *FAST)

@@ -9,12 +9,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import bitprint as bp
-from bitprint.cli import photos
+from bitprint.cli import index, search
+from bitprint.cli._codes import is_codes, read_ids, write_codes
 from bitprint.data import draw_shapes
 from bitprint.photos import Photos
 
 APP = typer.Typer(pretty_exceptions_enable=False)
-for command in (photos.index, photos.search, photos.duplicates):
+for command in (index.index, search.search, search.duplicates):
     APP.command()(command)
 
 SCENES = draw_shapes(24, size=16)
@@ -54,9 +55,9 @@ def run(*arguments, given=None):
     return result.stdout
 
 
-def refused(*arguments):
+def refused(*arguments, given=None):
     """Run a command that must raise what the command line turns into one sentence."""
-    result = call(*arguments)
+    result = call(*arguments, given=given)
     assert isinstance(result.exception, ValueError | OSError), result.output
     assert len(str(result.exception).splitlines()) == 1
     return str(result.exception)
@@ -165,6 +166,16 @@ def save_codes(codes, ids, name="codes"):
     Path(f"{name}.ids.txt").write_text("".join(f"{line}\n" for line in ids))
 
 
+def test_names_that_are_no_text_are_kept_beside_codes():
+    codes, names = bp.Codes.from_signs([[1, 1], [1, -1]]), ["caf\udce9.png", "b.png"]
+    file = Path("sub", "codes")
+    write_codes(codes, names, file)
+    assert is_codes(file)
+    assert bp.Codes.load(file) == codes
+    assert Path("sub", "codes.ids.txt").read_bytes() == b"caf\xe9.png\nb.png\n"
+    assert read_ids(file, 2) == names
+
+
 def test_codes_of_any_hasher(tmp_path):
     codes = bp.create("lsh", bits=24).fit(SCENES).encode(SCENES)
     save_codes(codes, [f"img/{number}" for number in range(24)])
@@ -219,6 +230,26 @@ def test_errors_name_what_is_missing(album, model):
     assert "codes.ids.txt: no ids" in refused("index", "b.bp", "add", "codes")
     Path("codes.ids.txt").write_text("a\nb\n")
     assert "2 ids for 1 codes" in refused("index", "b.bp", "add", "codes")
+
+
+def test_the_pictures_of_a_new_index_are_listed_once(album, model, monkeypatch):
+    listed = []
+
+    def walk(top, **options):
+        listed.append(top)
+        return os_walk(top, **options)
+
+    os_walk = os.walk
+    monkeypatch.setattr(os, "walk", walk)
+    assert "6 new" in run("index", "photos.bp", "add", album, "--model", model)
+    assert listed == [album.resolve()]
+
+
+@pytest.mark.parametrize("options", [(), ("--model", "run")])
+def test_without_a_picture_that_can_be_read_no_index_is_made(model, options):
+    sentence = refused("index", "new.bp", "add", "-", *options, given="nowhere.jpg\n")
+    assert sentence == "the list: none of the pictures can be read"
+    assert not Path("new.bp").exists()
 
 
 @pytest.mark.parametrize(

@@ -280,8 +280,9 @@ def test_a_worker_that_would_make_other_codes_stops_the_job(cluster, run, album,
     encoder.identity = "DSDH of another release"
     out = tmp_path / "out"
     job = encoding._open_job(out, str(album), encoder, 256)
+    parts = encoding._missing_parts(out, job, [])
     with pytest.raises(ValueError, match=r"3 of 3 partitions to do.*here: a worker's") as stop:
-        encoding._encode_partitions(out, job, [0, 1, 2], encoder, 1, None)
+        encoding._encode_partitions(out, job, parts, encoder, 1, None)
     assert "\n" not in str(stop.value)
     assert not list(out.glob("part-*"))
 
@@ -610,10 +611,50 @@ def test_damaged_folders_are_refused(tmp_path):
         list(read_codes(tmp_path))
 
 
+def test_finished_partitions_are_told_by_their_files(tmp_path):
+    write_folder(tmp_path, list("abcdefghijklmn"))
+    (tmp_path / "part-00002.parquet").unlink()
+    others = ("part-2.parquet", "part-000002.parquet", "part-00004.parquet", "part-x.parquet")
+    for name in (*others, "part-0000\u0662.parquet"):
+        (tmp_path / name).touch()
+    job = read_job(tmp_path)
+    assert job.partitions == 4
+    assert partitions.finished_partitions(tmp_path, job) == [0, 1, 3]
+    assert sorted(encoding._missing_parts(tmp_path, job, [0, 1, 3])) == [2]
+
+
+def declare_rows(path, rows, instead_of):
+    """Have the description at the end of a Parquet file say another number of rows."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[-8:-4], "little")
+    written, number = bytes([0x16, 2 * instead_of]), 2 * rows
+    described = content[-8 - size : -8]
+    spelt = b""
+    while number > 127:
+        spelt += bytes([number & 127 | 128])
+        number >>= 7
+    described = described.replace(written, b"\x16" + spelt + bytes([number]), 1)
+    ending = len(described).to_bytes(4, "little") + b"PAR1"
+    path.write_bytes(content[: -8 - size] + described + ending)
+    assert parquet.read_metadata(path).num_rows == rows
+
+
+def test_a_listing_that_claims_more_pictures_than_it_has_takes_no_time(tmp_path):
+    write_folder(tmp_path, ["a", "b", "c"], size=1)
+    declare_rows(tmp_path / "_listing.parquet", 2**60, instead_of=3)
+    with pytest.raises(ValueError, match=f"{2**60 - 3} of {2**60} partitions are missing"):
+        read_codes(tmp_path)
+    job = read_job(tmp_path)
+    assert partitions.write_failed(tmp_path, job) == 0
+    with pytest.raises(ValueError, match=rf"damaged \(3 pictures in place of {2**60}\)"):
+        encoding._missing_parts(tmp_path, job, [0, 1, 2])
+
+
 @pytest.mark.parametrize(
     ("name", "facts", "columns"),
     [
         ("_listing.parquet", {"bits": "many"}, {}),
+        ("_listing.parquet", {"bits": "123456789123456789"}, {}),
         ("_listing.parquet", {"size": "0"}, {}),
         ("_listing.parquet", {"source": None}, {}),
         ("_listing.parquet", {"version": None}, {}),

@@ -3,6 +3,7 @@
 A name is public if it is a class or a function, and
 - a package exports it in `__all__`, or
 - a page (README.md, docs/) or an example of a public name imports it or spells it out, or
+- the docstring of a public name refers to it, where it is a class, or
 - it is a method of the registry.
 
 docs/api.md shows each of them or, for a method of the registry, the page of that method does. What
@@ -10,6 +11,7 @@ pages show
 - has a docstring of its own, with an example that shows a result; a function is called there;
 - has docstrings for its public methods and properties, and uses each of them in an example of the
   class. One that overrides another, or that a protocol declares, needs none: it means the same.
+  Nor does one that other stores have in common with `Index`, whose examples use it.
 """
 
 import ast
@@ -25,8 +27,10 @@ from pkgutil import resolve_name
 import pytest
 
 from bitprint.methods import METHODS
+from bitprint.search.index import Index
+from bitprint.search.stores import Store
 
-for extra in ("fastapi", "fsspec", "pyarrow"):
+for extra in ("fastapi", "fsspec", "psycopg", "pyarrow", "pymilvus"):
     pytest.importorskip(extra, reason="parts of Bitprint cannot be imported without it")
 
 ROOT = Path(__file__).parents[1]
@@ -40,8 +44,14 @@ NOT_RUN = {
     "bitprint.cluster.encoding.connect": "a cluster takes seconds to start",
     "bitprint.cluster.encoding.encode_collection": "a cluster takes seconds to start",
     "bitprint.data.cifar10_fetch.fetch_cifar10": "it downloads 170 MB",
+    "bitprint.export.export_onnx": "the exporter takes seconds to start",
+    "bitprint.search.stores.milvus.MilvusIndex.build_ivf": "it needs a server",
+    "bitprint.search.stores.postgres.PostgresIndex": "it needs a server",
     "bitprint.web.run.make_server": "it serves until it is stopped",
 }
+
+
+METHODS_OF_STORES = [name for name, member in vars(Store).items() if inspect.isfunction(member)]
 
 
 def name_of(thing):
@@ -90,6 +100,30 @@ def shown():
     return {name_of(thing): thing for thing in things}
 
 
+@cache
+def classes():
+    """Full names of public classes by their own, which several may share."""
+    found = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(f"{module}.{node.name}")
+    return found
+
+
+def referred(docstring):
+    """Full names of the classes that a docstring spells in backticks, alone or after a module."""
+    for module, name in re.findall(r"(?<!`)`((?:\w+\.)*)(\w+)`(?!`)", docstring or ""):
+        full_names = classes().get(name, [])
+        yield from (each for each in full_names if each == module + name or not module)
+
+
+def docstrings_of(thing):
+    """The docstring of something public, and those of its public methods and properties."""
+    members = members_of(thing) if inspect.isclass(thing) else ()
+    return [thing.__doc__, *(member.__doc__ for _, member, _ in members)]
+
+
 def told():
     """Pairs of a place and something that readers are told of there."""
     for name, path in MODULES.items():
@@ -105,6 +139,8 @@ def told():
     for name, thing in shown().items():
         for each in imports_in(code_in(thing.__doc__)):
             yield f"the example of {name}", look_up(each)
+        for each in set().union(*map(referred, docstrings_of(thing))):
+            yield f"the docstring of {name}", look_up(each)
     for method in METHODS.values():
         yield "the registry", method
 
@@ -123,9 +159,10 @@ def members_of(cls):
 
 
 def is_declared_elsewhere(name, owner):
-    return getattr(owner, "_is_protocol", False) or any(
-        name in vars(base) for base in owner.__mro__[1:]
-    )
+    above = owner.__mro__[1:]
+    if owner is not Index and all(hasattr(owner, method) for method in METHODS_OF_STORES):
+        above += (Store,)
+    return getattr(owner, "_is_protocol", False) or any(name in vars(base) for base in above)
 
 
 def faults_of(thing):
@@ -138,10 +175,8 @@ def faults_of(thing):
     elif inspect.isfunction(thing) and f"{thing.__name__}(" not in code_in(thing.__doc__):
         yield "is not called in its example"
     if inspect.isclass(thing):
-        members = list(members_of(thing))
-        docstrings = [thing.__doc__, *(member.__doc__ for _, member, _ in members)]
-        code = "".join(map(code_in, docstrings))
-        for name, member, owner in members:
+        code = "".join(map(code_in, docstrings_of(thing)))
+        for name, member, owner in members_of(thing):
             value = isinstance(member, property | cached_property)
             use = rf"\.{name}\b" if value else rf"(\.|def ){name}\("
             if not member.__doc__:

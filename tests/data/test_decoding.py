@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bitprint.data import decoding
-from bitprint.data.decoding import decode_ahead, decode_files, decode_image, decode_thumbnail
-from bitprint.data.home import data_home
+from bitprint.data.decoded import decode_files
+from bitprint.data.decoding import decode_ahead, decode_image, decode_thumbnail
 
 
 def encoded(image, kind="PNG", **options):
@@ -131,107 +130,6 @@ def test_decompression_bombs_are_skipped(tmp_path, monkeypatch):
     assert rows.tolist() == [1]
     assert skipped[0][0] == "bomb.png"
     assert "DecompressionBombError" in skipped[0][1]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Seven flat grey pictures, of which the third is not one."""
-    root = tmp_path / "pictures"
-    root.mkdir()
-    for number in range(7):
-        Image.new("L", (9, 7), 10 * number).save(root / f"{number}.png")
-    (root / "2.png").write_bytes(b"nothing")
-    return root, [f"{number}.png" for number in range(7)]
-
-
-def check_decoded(pixels, rows, skipped):
-    assert rows.tolist() == [0, 1, 3, 4, 5, 6]
-    assert [name for name, _ in skipped] == ["2.png"]
-    for row in rows:
-        assert (pixels[row] == 10 * row).all()
-
-
-def test_many_files_in_memory(folder, monkeypatch):
-    monkeypatch.setattr(decoding, "_CHUNK", 3)
-    seen = []
-    pixels, rows, skipped = decode_files(*folder, 8, progress=lambda *now: seen.append(now))
-    check_decoded(pixels, rows, skipped)
-    assert seen == [(done, 7) for done in range(1, 8)]
-
-
-def test_the_cache_is_used_again(folder, tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-    pixels, rows, skipped = decode_files(*folder, 8, cache=cache)
-    assert isinstance(pixels, np.memmap)
-    check_decoded(pixels, rows, skipped)
-    files = sorted(path.name for path in cache.iterdir())
-    assert [name.rpartition(".")[2] for name in files] == ["json", "npy"]
-
-    def fail(*_):
-        raise AssertionError("decoded a second time")
-
-    monkeypatch.setattr(decoding, "decode_image", fail)
-    seen = []
-    check_decoded(*decode_files(*folder, 8, cache=cache, progress=lambda *now: seen.append(now)))
-    assert seen == [(7, 7)]
-
-
-def test_a_changed_file_is_decoded_again_and_the_old_cache_goes(folder, tmp_path):
-    cache = tmp_path / "cache"
-    decode_files(*folder, 8, cache=cache)
-    decode_files(*folder, 16, cache=cache)
-    Image.new("L", (10, 7), 255).save(folder[0] / "5.png")
-    pixels, _, _ = decode_files(*folder, 8, cache=cache)
-    assert (pixels[5] == 255).all()
-    assert len(list(cache.glob("*-8-*.npy"))) == 1
-    assert len(list(cache.glob("*-16-*.npy"))) == 1
-    (folder[0] / "6.png").unlink()
-    _, rows, skipped = decode_files(*folder, 8, cache=cache)
-    assert rows.tolist() == [0, 1, 3, 4, 5]
-    assert skipped[1] == ("6.png", "no such file")
-
-
-def test_an_interrupted_decode_leaves_nothing(folder, tmp_path):
-    cache = tmp_path / "cache"
-
-    def interrupt(done, total):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        decode_files(*folder, 8, cache=cache, progress=interrupt)
-    assert list(cache.iterdir()) == []
-
-
-def test_a_damaged_cache_is_named(folder, tmp_path):
-    cache = tmp_path / "cache"
-    decode_files(*folder, 8, cache=cache)
-    [file] = cache.glob("*.npy")
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=r"damaged .*; delete this file"):
-        decode_files(*folder, 8, cache=cache)
-
-
-def test_too_little_space_is_said_before_the_work(folder, tmp_path, monkeypatch):
-    usage = decoding.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(decoding.shutil, "disk_usage", lambda _: usage._replace(free=100))
-    with pytest.raises(ValueError, match="choose another cache folder or a smaller size"):
-        decode_files(*folder, 8, cache=tmp_path / "cache")
-
-
-def test_large_sets_are_cached_in_the_data_home(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
-    monkeypatch.setattr(decoding, "_IN_MEMORY", 7 * 8 * 8 * 3 - 1)
-    pixels, rows, skipped = decode_files(*folder, 8)
-    check_decoded(pixels, rows, skipped)
-    assert len(list((data_home() / "decoded").glob("*.npy"))) == 1
-
-
-def test_data_home(monkeypatch, tmp_path):
-    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path))
-    assert data_home() == tmp_path
-    monkeypatch.delenv("BITPRINT_DATA")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert data_home() == tmp_path / ".cache" / "bitprint"
 
 
 @pytest.mark.parametrize(("size", "expected"), [(50, (25, 50)), (300, (100, 200))])

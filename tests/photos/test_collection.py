@@ -13,6 +13,7 @@ from bitprint.data.images import ImageSet
 from bitprint.methods import create
 from bitprint.photos import Photos, encoding, holds_pictures, learning
 from bitprint.photos.encoder import Encoder
+from bitprint.photos.files import Listing, list_pictures
 from bitprint.search.index import Index
 
 
@@ -201,6 +202,14 @@ def test_sync_notices_what_moved_changed_and_went(photos, encoder, album, encode
     assert sum(encoded) == 2
     assert content(photos) == expected_content(encoder, album_files(album))
     assert photos.sync() == (0, 12, [], [], [])
+
+
+def test_sync_takes_no_file_of_a_folder_for_one_that_was_named(photos, album):
+    for path in album.glob("*.png"):
+        path.unlink()
+    photos.add(album)
+    assert photos.sync() == (0, 8, [], [], [])
+    assert photos.roots == [album.resolve()]
 
 
 def test_a_file_of_the_same_size_and_date_is_not_taken_for_one_that_moved(photos, encoder, album):
@@ -420,6 +429,20 @@ def test_a_model_is_learned_from_the_pictures_once(tmp_path, album, monkeypatch)
 def _never(paths, size):
     assert not paths
     return iter(())
+
+
+def test_what_is_listed_already_is_not_listed_again(album, tmp_path, monkeypatch):
+    listing = list_pictures(album)
+    monkeypatch.setattr(os, "walk", None)
+    with Photos.learn(tmp_path / "photos.bp", listing, bits=8, features="pixels") as photos:
+        assert photos.add(listing) == (12, 0, [])
+        assert photos.roots == [album.resolve()]
+        held = [picture.path for picture in listing.pictures]
+        assert sorted(photos.index.ids()) == held
+        labels = [item.labels for item in photos.index.items(held)]
+        assert labels == [picture.labels for picture in listing.pictures]
+        with pytest.raises(ValueError, match="the list: no pictures found"):
+            photos.add(Listing([], [], [], []))
 
 
 def test_a_large_folder_is_sampled(album, tmp_path, monkeypatch):

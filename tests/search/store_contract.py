@@ -478,7 +478,7 @@ class StoreContract:
             lambda: index.add(["y"], random_codes(1, 7)),
             lambda: index.transaction().__enter__(),
         ):
-            with pytest.raises(ValueError, match="closed"):
+            with pytest.raises(ValueError, match="the index is closed; open it again"):
                 call()
         index.close()
 

@@ -10,7 +10,8 @@ import typer
 from store_contract import ODD_NAMES, codes_of, create, random_codes
 from typer.testing import CliRunner
 
-from bitprint.cli import photos
+from bitprint.cli import index as index_command
+from bitprint.cli import search as search_command
 from bitprint.codes import Codes
 from bitprint.search import copying
 from bitprint.search.copying import copy_index
@@ -333,7 +334,7 @@ def test_nothing_is_made_for_a_source_that_is_not_there(places, tmp_path):
 
 def run(*arguments):
     app = typer.Typer(pretty_exceptions_enable=False)
-    for command in (photos.index, photos.search):
+    for command in (index_command.index, search_command.search):
         app.command()(command)
     return CliRunner().invoke(app, ["index", *map(str, arguments)])
 

@@ -1,4 +1,4 @@
-"""Search on a GPU: the same answers as the kernels on the CPU, on every device there is."""
+"""Search on a GPU: the same answers as a scan on the CPU, on every device there is."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bitprint as bp
-from bitprint.search import gpu, kernels
+from bitprint.search import flat, gpu
 from bitprint.search.gpu import GpuIndex
 from bitprint.words import as_planes, as_words
 
@@ -38,7 +38,7 @@ def random_codes(seed, count, width, distinct):
     distinct=st.integers(1, 30),
     removed=st.booleans(),
 )
-def test_nearest_is_what_the_kernels_find(
+def test_nearest_is_what_a_scan_on_the_cpu_finds(
     device, seed, count, queries, width, k, distinct, removed
 ):
     packed = random_codes(seed, count, width, distinct)
@@ -46,7 +46,7 @@ def test_nearest_is_what_the_kernels_find(
     alive = np.random.default_rng(seed).integers(0, 2, count, dtype=np.uint8) if removed else None
     words, planes, marks = tensors(device, asked, packed, alive)
     positions, distances = gpu.nearest(words, planes, k, marks)
-    expected = kernels.nearest(as_words(asked), as_planes(packed), count, k, alive)
+    expected = flat.nearest(as_words(asked), as_planes(packed), count, k, alive)
     np.testing.assert_array_equal(positions.cpu(), expected[0])
     np.testing.assert_array_equal(distances.cpu(), expected[1])
 
@@ -61,13 +61,15 @@ def test_nearest_is_what_the_kernels_find(
     radius=st.integers(0, 200),
     removed=st.booleans(),
 )
-def test_within_is_what_the_kernels_find(device, seed, count, queries, width, radius, removed):
+def test_within_is_what_a_scan_on_the_cpu_finds(
+    device, seed, count, queries, width, radius, removed
+):
     packed = random_codes(seed, count, width, 20)
     asked = random_codes(seed + 1, queries, width, 20)
     alive = np.random.default_rng(seed).integers(0, 2, count, dtype=np.uint8) if removed else None
     words, planes, marks = tensors(device, asked, packed, alive)
     found = gpu.within(words, planes, radius, marks)
-    expected = kernels.within(as_words(asked), as_planes(packed), count, radius, alive)
+    expected = flat.within(as_words(asked), as_planes(packed), count, radius, alive)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours.cpu(), theirs)
 
@@ -84,10 +86,10 @@ def test_spans_and_room_do_not_show_in_the_answers(device, monkeypatch):
     asked = random_codes(1, 20, 3, 40)
     words, planes, _ = tensors(device, asked, packed)
     for k in (1, 15, 40):
-        expected = kernels.nearest(as_words(asked), as_planes(packed), 5000, k, None)
+        expected = flat.nearest(as_words(asked), as_planes(packed), 5000, k, None)
         for ours, theirs in zip(gpu.nearest(words, planes, k), expected, strict=True):
             np.testing.assert_array_equal(ours.cpu(), theirs)
-    expected = kernels.within(as_words(asked), as_planes(packed), 5000, 9, None)
+    expected = flat.within(as_words(asked), as_planes(packed), 5000, 9, None)
     for ours, theirs in zip(gpu.within(words, planes, 9), expected, strict=True):
         np.testing.assert_array_equal(ours.cpu(), theirs)
 

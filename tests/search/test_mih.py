@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitprint.codes import Codes
-from bitprint.search import kernels, mih, mih_choice, mih_probes
+from bitprint.search import flat, mih, mih_choice, mih_probes
 from bitprint.search.index import Index
 from bitprint.search.memory import View
 from bitprint.search.mih_choice import MultiIndex
@@ -42,11 +42,11 @@ def assert_same(found, expected):
 def compare_with_scan(tables, words, planes, count, k, radius, alive, budget):
     assert_same(
         mih.nearest(tables, words, planes, count, k, alive, budget),
-        kernels.nearest(words, planes, count, k, alive),
+        flat.nearest(words, planes, count, k, alive),
     )
     assert_same(
         mih.within(tables, words, planes, count, radius, alive, budget),
-        kernels.within(words, planes, count, radius, alive),
+        flat.within(words, planes, count, radius, alive),
     )
 
 
@@ -144,9 +144,9 @@ def test_the_search_stops_once_every_tie_was_met(k):
     planes, words = as_planes(codes), as_words(codes[:1])
     starts = cut(24, 8)
     tables = build(planes, 200, starts)
-    _, distances = kernels.nearest(words, planes, 200, k, None)
+    _, distances = flat.nearest(words, planes, 200, k, None)
     needed = work_by_hand(words.T, planes, starts, distances[0, -1])
-    arrays = kernels._checked(words, planes, 200, None)
+    arrays = flat.check_arrays(words, planes, 200, None)
     _, work = mih_probes.probe_nearest(*arrays, 200, tables, k, 2**62)
     assert work.tolist() == [needed]
     radius = int(distances[0, -1])
@@ -158,7 +158,7 @@ def test_a_query_is_given_up_before_a_heavy_bucket_is_read():
     codes = np.zeros((5000, 8), np.uint8)
     planes, words = as_planes(codes), as_words(codes[:1])
     tables = build(planes, 5000, cut(64, 12))
-    arrays = kernels._checked(words, planes, 5000, None)
+    arrays = flat.check_arrays(words, planes, 5000, None)
     keys, work = mih_probes.probe_nearest(*arrays, 5000, tables, 3, 100)
     assert work.tolist() == [mih_probes.PROBE + 5000]
     assert (keys == mih_probes.NEVER).all()
@@ -257,12 +257,12 @@ def test_tables_serve_until_the_tail_is_long(eager, monkeypatch):
     multi = MultiIndex(32)
     for count in (640, 641, 650, 639, 651, 651):  # 639: a view from before
         found = multi.within(words, view_of(planes, count), 5)
-        assert_same(found, kernels.within(words, planes, count, 5, None))
+        assert_same(found, flat.within(words, planes, count, 5, None))
     assert built == [640, 651]
     moved = planes.copy()
     moved[:, :100] = planes[:, 100:200]
     found = multi.within(words, view_of(moved, 651), 5)
-    assert_same(found, kernels.within(words, moved, 651, 5, None))
+    assert_same(found, flat.within(words, moved, 651, 5, None))
     assert built == [640, 651, 651]
 
 
@@ -307,7 +307,7 @@ def test_a_large_first_batch_learns_from_its_beginning(eager):
     words = np.ascontiguousarray(planes.T[:100])
     found = MultiIndex(32).nearest(words, view_of(planes, 1000), 4, None)
     assert eager == ["nearest"]
-    assert_same(found, kernels.nearest(words, planes, 1000, 4, None))
+    assert_same(found, flat.nearest(words, planes, 1000, 4, None))
 
 
 @pytest.mark.parametrize("queries", [0, 1])
@@ -355,7 +355,7 @@ def test_tables_are_chosen_for_clusters_and_not_for_noise(monkeypatch):
         for _ in range(2):
             found = multi.nearest(words, view, 10, None)
         assert (multi._prospect._tables is not None) == chosen
-        assert_same(found, kernels.nearest(words, planes, 600_000, 10, None))
+        assert_same(found, flat.nearest(words, planes, 600_000, 10, None))
 
 
 def test_few_codes_are_scanned(tmp_path):

@@ -452,7 +452,7 @@ def test_an_index_of_a_newer_version_is_refused(lite_places, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(milvus_states, "_VERSION", 2)
         create(place, 12).close()
-    with pytest.raises(ValueError, match="an index of version 2, this is version 1; update"):
+    with pytest.raises(ValueError, match="an index of version 2, this is version 1; upgrade"):
         open_index(place)
 
 

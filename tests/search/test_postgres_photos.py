@@ -33,10 +33,10 @@ def test_photographs_from_the_command_line(postgres_places, album):
     import typer
     from typer.testing import CliRunner
 
-    from bitprint.cli import photos
+    from bitprint.cli import index, search
 
     app = typer.Typer(pretty_exceptions_enable=False)
-    for command in (photos.index, photos.search, photos.duplicates):
+    for command in (index.index, search.search, search.duplicates):
         app.command()(command)
 
     def run(*arguments):

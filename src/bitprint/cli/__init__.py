@@ -7,8 +7,8 @@ import sys
 
 import typer
 
-from bitprint.cli import bench, export, learn, paper, photos, serve
-from bitprint.cli._shared import errors
+from bitprint.cli import bench, data, encode, export, index, learn, methods, paper, search, serve
+from bitprint.cli._shared import note
 
 app = typer.Typer(
     help="Learn short binary codes for images and search them by Hamming distance.",
@@ -18,14 +18,14 @@ app = typer.Typer(
 )
 for command in (
     paper.demo,
-    learn.data,
-    learn.methods,
+    data.data,
+    methods.methods,
     learn.train,
     learn.evaluate,
-    learn.encode,
-    photos.index,
-    photos.search,
-    photos.duplicates,
+    encode.encode,
+    index.index,
+    search.search,
+    search.duplicates,
     serve.serve,
     export.export,
     paper.reproduce,
@@ -41,5 +41,5 @@ def main() -> None:
     except (ValueError, OSError, FloatingPointError) as error:
         if os.environ.get("BITPRINT_DEBUG"):
             raise
-        errors.print(f"bitprint: {error}", style="red", markup=False, soft_wrap=True)
+        note(f"bitprint: {error}", style="red")
         sys.exit(1)

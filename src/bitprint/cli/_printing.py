@@ -1,19 +1,11 @@
-"""What the commands on photographs print: hits, counts, what was skipped, progress."""
+"""What the commands on photographs print: hits, and what became of an index."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
-from rich.progress import TimeRemainingColumn as TimeLeftColumn
-from rich.text import Text
-
-from bitprint.cli._shared import errors, output
-
-if TYPE_CHECKING:
-    from bitprint.photos.files import Skipped
+from bitprint.cli._shared import output, say
 
 
 def print_about(about: dict[str, Any], as_json: bool) -> None:
@@ -55,38 +47,3 @@ def print_hits(hits: list[dict[str, Any]]) -> None:
 
     for hit in hits:
         say(f"{hit['distance']:4d}  {printable(hit['path'] or str(hit['id']))}")
-
-
-def list_skipped(skipped: Skipped) -> None:
-    """Say which files were skipped, and why."""
-    from bitprint.photos.files import printable
-
-    for name, reason in skipped:
-        note(f"skipped {printable(name)}: {printable(reason)}", style="yellow")
-
-
-def say(line: str) -> None:
-    """Print a line of results as it is."""
-    output.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def note(line: str, style: str | None = None) -> None:
-    """Print a line beside the results as it is."""
-    errors.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-class _RateColumn(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.1f}/s" if task.speed else "")
-
-
-@contextmanager
-def pictures_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left that appears with the first call of the function it gives."""
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
-    hidden = not errors.is_terminal
-    with Progress(
-        *columns, TimeLeftColumn(), console=errors, transient=True, disable=hidden
-    ) as bar:
-        task = bar.add_task(title, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

@@ -1,16 +1,18 @@
-"""What the commands share: consoles, progress bars, arguments, opening image sets."""
+"""What the commands share: where and how they print, their arguments, opening image sets."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
+from rich.progress import TimeRemainingColumn as TimeLeftColumn
+from rich.text import Text
 
 output = Console()
 """Where results go."""
@@ -23,8 +25,57 @@ DataArgument = Annotated[
 LabelsOption = Annotated[
     Path | None, typer.Option("--labels", help="CSV file with columns file and label")
 ]
+IndexArgument = Annotated[
+    str, typer.Argument(metavar="INDEX", help="index file, such as my.bp, or address of a store")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda")]
+
+
+def say(line: str) -> None:
+    """Print a line of results as it is."""
+    output.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def note(line: str, style: str | None = None) -> None:
+    """Print a line beside the results as it is."""
+    errors.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def list_skipped(skipped: Iterable[tuple[str, str]]) -> None:
+    """Say which files were skipped, and why."""
+    from bitprint.photos.files import printable
+
+    for name, reason in skipped:
+        note(f"skipped {printable(name)}: {printable(reason)}", style="yellow")
+
+
+class _RateColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.1f}/s" if task.speed else "")
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with rate and time left that appears with the first call of the function it gives."""
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
+    hidden = not errors.is_terminal
+    with Progress(
+        *columns, TimeLeftColumn(), console=errors, transient=True, disable=hidden
+    ) as bar:
+        task = bar.add_task(title, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+@contextmanager
+def goes_on() -> Iterator[None]:
+    """End a command that is interrupted with the advice to run it again."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("interrupted; the same command goes on from here", style="yellow")
+        raise typer.Exit(1) from None
+
 
 NAMED = ("digits", "shapes", "cifar10", "nuswide")
 """Image sets that are known by name."""
@@ -35,10 +86,9 @@ def open_set(name: str, labels: Path | None, progress: Callable[[int, int], None
     from bitprint.data import open_images
 
     images = open_images(name, labels=labels, progress=progress)
-    for file, reason in images.skipped:
-        errors.print(f"skipped {file}: {reason}", style="yellow", markup=False, soft_wrap=True)
+    list_skipped(images.skipped)
     if images.skipped:
-        errors.print(f"{len(images.skipped)} files skipped, {len(images)} images read")
+        note(f"{len(images.skipped)} files skipped, {len(images)} images read")
     return images
 
 
@@ -53,20 +103,12 @@ def items_of(images: Any, features: str | None) -> Callable[[Any], Any]:
     return lambda rows: vectors[rows]
 
 
-@contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar that appears with the first call of the function it gives."""
-    with Progress(console=errors, transient=True) as bar:
-        task = bar.add_task(title, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
-
-
 def parse_options(pairs: list[str]) -> dict[str, Any]:
     """NAME=VALUE pairs; values are JSON where they can be, and text otherwise."""
     options = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals:
+        if not (name and equals):
             raise typer.BadParameter(f"--set takes NAME=VALUE, got {pair!r}")
         try:
             options[name] = json.loads(value)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bitprint.cli._shared import JsonOption, errors, output
+from bitprint.cli._shared import JsonOption, note, output
 
 
 def export(
@@ -38,6 +38,4 @@ def export(
         f"on random pictures {checked.different} of {checked.bits} bits differ from ours; "
         f"{checked.near_zero} are of outputs within 1e-4 of zero"
     )
-    errors.print(
-        f"{out}: {encoder.describe()}\n{compared}", markup=False, highlight=False, soft_wrap=True
-    )
+    note(f"{out}: {encoder.describe()}\n{compared}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,15 +16,17 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bitprint.cli._printing import note, say
 from bitprint.cli._shared import (
     JsonOption,
     LabelsOption,
     errors,
     items_of,
+    note,
     open_set,
     output,
+    parse_options,
     progress_bar,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _cells(table: str, chosen: dict[str, Any]) -> list[Cell]:
     if "bits" in given:
         given["bits"] = _lengths(given["bits"])
     if "set" in given:
-        given["changes"] = _changes(given.pop("set"))
+        given["changes"] = parse_options(given.pop("set"))
     if not given.pop("quick", False):
         return experiment_cells(table, **given)
     refused = given.keys() - {"methods", "bits", "splits"}
@@ -141,20 +142,6 @@ def _lengths(text: str) -> list[int]:
         return [int(length) for length in text.split(",")]
     except ValueError:
         raise ValueError(f"--bits takes numbers with commas, such as 12,48; got {text!r}") from None
-
-
-def _changes(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options by name, from NAME=VALUE; numbers become numbers."""
-    changes: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not (name and equals):
-            raise ValueError(f"--set takes NAME=VALUE, such as lr=0.001; got {pair!r}")
-        changes[name] = text
-        for kind in (float, int):  # int last: it takes fewer texts
-            with suppress(ValueError):
-                changes[name] = kind(text)
-    return changes
 
 
 def _prepare(table: str, cells: Sequence[Cell]) -> str:

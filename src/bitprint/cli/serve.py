@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bitprint.cli._shared import errors, output
+from bitprint.cli._shared import note, say
 
 
 def serve(
@@ -44,7 +44,7 @@ def serve(
     app = create_app(collection, token=token, limits=limits, names=names)
     address, chosen_port = listener.getsockname()[:2]
     if token is None and not ipaddress.ip_address(address).is_loopback:
-        errors.print(
+        note(
             "anybody who can reach this machine can now see the pictures; "
             "--token keeps strangers out",
             style="yellow",
@@ -53,9 +53,7 @@ def serve(
     what = (
         f"{collection.index.path}: {len(collection.index):,} codes of {collection.index.bits} bits"
     )
-    errors.print(f"loading {what}", markup=False, highlight=False, soft_wrap=True)
-    server = make_server(
-        app, limits, lambda: output.print(f"serving on {url}", markup=False, highlight=False)
-    )
+    note(f"loading {what}")
+    server = make_server(app, limits, lambda: say(f"serving on {url}"))
     with collection.index, suppress(KeyboardInterrupt):  # which is how a person stops it
         server.run(sockets=[listener])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from bitprint.cluster.listing import list_source
 from bitprint.cluster.partitions import (
     Job,
     count_codes,
-    missing_partitions,
+    finished_partitions,
     part_name,
     read_job,
     read_listing,
@@ -107,14 +107,15 @@ def encode_collection(
         raise ValueError(f"workers must be at least 1, got {workers}")
     folder, encoder = Path(out), Encoder.load(run)
     job = _open_job(folder, _spell(source), encoder, partition)
-    missing = missing_partitions(folder, job)
-    kept = count_codes(folder, set(range(job.partitions)) - set(missing))
+    finished = finished_partitions(folder, job)
+    kept = count_codes(folder, finished)
+    parts = _missing_parts(folder, job, finished) if len(finished) < job.partitions else {}
     try:
-        if missing:
-            _encode_partitions(folder, job, missing, encoder, workers, progress)
+        if parts:
+            _encode_partitions(folder, job, parts, encoder, workers, progress)
     finally:
         failed = write_failed(folder, job)
-    return Encoded(count_codes(folder, missing), kept, failed, len(missing))
+    return Encoded(count_codes(folder, parts), kept, failed, len(parts))
 
 
 @contextmanager
@@ -171,17 +172,22 @@ def _open_job(folder: Path, source: str, encoder: Encoder, partition: int) -> Jo
     return job
 
 
+def _missing_parts(folder: Path, job: Job, finished: Collection[int]) -> dict[int, pa.Table]:
+    """Ids and paths of the partitions that are still to be made, by number."""
+    listing = read_listing(folder, job)
+    missing = sorted(set(range(job.partitions)) - set(finished))
+    return {number: listing.slice(number * job.size, job.size) for number in missing}
+
+
 def _encode_partitions(
     folder: Path,
     job: Job,
-    missing: list[int],
+    parts: Mapping[int, pa.Table],
     encoder: Encoder,
     workers: int | None,
     progress: Progress | None,
 ) -> None:
     ray = _ray()
-    listing = read_listing(folder)
-    parts = {number: listing.slice(number * job.size, job.size) for number in missing}
     total, done = sum(map(len, parts.values())), 0
     # Both are held here until the end, for workers that start again.
     model, attempts = ray.put(encoder.files), count_attempts()
@@ -192,10 +198,10 @@ def _encode_partitions(
             if progress is not None:
                 progress(done, total)
     except ray.exceptions.RayError as error:
+        left = job.partitions - len(finished_partitions(folder, job))
         raise ValueError(
-            f"{folder}: the cluster gave up with {len(missing_partitions(folder, job))} of "
-            f"{job.partitions} partitions to do, and the same command goes on from here: "
-            f"{_reason(error)}"
+            f"{folder}: the cluster gave up with {left} of {job.partitions} partitions to do, and "
+            f"the same command goes on from here: {_reason(error)}"
         ) from error
 
 

@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,13 +119,14 @@ def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
     """
     folder = Path(folder)
     job = read_job(folder)
-    missing = missing_partitions(folder, job)
+    finished = finished_partitions(folder, job)
+    missing = job.partitions - len(finished)
     if missing:
         raise ValueError(
-            f"{folder}: {len(missing)} of {job.partitions} partitions are missing; encode the same "
+            f"{folder}: {missing} of {job.partitions} partitions are missing; encode the same "
             "source into it again, which goes on from here"
         )
-    return (_read_partition(folder / part_name(number), job) for number in range(job.partitions))
+    return (_read_partition(folder / part_name(number), job) for number in finished)
 
 
 def read_job(folder: str | os.PathLike[str]) -> Job:
@@ -150,8 +152,8 @@ def read_job(folder: str | os.PathLike[str]) -> Job:
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise _damaged(path, error) from error
     count, bits, size = numbers
-    if bits < 1 or size < 1:
-        raise _damaged(path, f"{bits} bits, {size} pictures in a partition")
+    if count < 0 or not 1 <= bits < 2**31 or size < 1:
+        raise _damaged(path, f"{count} pictures, {bits} bits, {size} pictures in a partition")
     return Job(source, bits, model, count, size)
 
 
@@ -168,9 +170,16 @@ def start_job(folder: Path, job: Job, listing: Listing) -> None:
     write_atomically(folder / _LISTING, _to_bytes(table))
 
 
-def read_listing(folder: Path) -> pa.Table:
-    """Read the ids and paths of all pictures of a folder."""
-    return parquet.read_table(folder / _LISTING)
+def read_listing(folder: Path, job: Job) -> pa.Table:
+    """Read the ids and paths of all pictures of a folder, as many as it says that there are."""
+    path = folder / _LISTING
+    try:
+        listing = parquet.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from error
+    if len(listing) != job.pictures:
+        raise _damaged(path, f"{len(listing)} pictures in place of {job.pictures}")
+    return listing
 
 
 def part_name(number: int) -> str:
@@ -184,10 +193,15 @@ def part_name(number: int) -> str:
     return f"part-{number:05d}.parquet"
 
 
-def missing_partitions(folder: Path, job: Job) -> list[int]:
-    """Numbers of the partitions that are still to be made."""
-    there = {path.name for path in folder.glob("part-*.parquet")}
-    return [number for number in range(job.partitions) if part_name(number) not in there]
+def finished_partitions(folder: Path, job: Job) -> list[int]:
+    """Numbers of the partitions that have been made, in order.
+
+    It goes through the files: how many partitions there should be, a damaged file may say.
+    """
+    names = {path.name for path in folder.glob("part-*.parquet")}
+    spelt = (re.fullmatch(r"part-(\d+)\.parquet", name, re.ASCII) for name in names)
+    numbers = {int(match[1]) for match in spelt if match}
+    return sorted(n for n in numbers if n < job.partitions and part_name(n) in names)
 
 
 def serialise(ids: pa.Array, paths: pa.Array, codes: Codes, model: str, failed: Failed) -> bytes:
@@ -207,8 +221,8 @@ def count_codes(folder: Path, numbers: Iterable[int]) -> int:
 
 def write_failed(folder: Path, job: Job) -> int:
     """Write `failed.csv`: id, path and reason of every file without a code; return how many."""
-    done = sorted(set(range(job.partitions)) - set(missing_partitions(folder, job)))
-    paths = [folder / _LISTING, *(folder / part_name(number) for number in done)]
+    finished = finished_partitions(folder, job)
+    paths = [folder / _LISTING, *(folder / part_name(number) for number in finished)]
     failed = [row for path in paths for row in json.loads(_facts(path)["failed"])]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from bitprint.data.cifar10 import load_cifar10
 from bitprint.data.cifar10_fetch import fetch_cifar10
-from bitprint.data.decoding import decode_image
+from bitprint.data.decoding import Progress, decode_image
 from bitprint.data.digits import load_digits
 from bitprint.data.folder import load_folder
 from bitprint.data.home import data_home
@@ -39,7 +38,7 @@ def open_images(
     name: str | os.PathLike[str],
     *,
     labels: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ImageSet:
     """Open an image set by what a person would type.
 

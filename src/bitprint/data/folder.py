@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.data.decoding import Progress, decode_files
+from bitprint.data.decoded import decode_files
+from bitprint.data.decoding import Progress
 from bitprint.data.images import PARTS, ImageSet
 
 SUFFIXES = frozenset(
@@ -44,7 +45,7 @@ def load_folder(
     size : int
         Height and width that the images are resized to.
     cache : path, optional
-        A folder for the decoded images, see `bitprint.data.decoding.decode_files`.
+        A folder for the decoded images, see `bitprint.data.decoded.decode_files`.
     progress : callable, optional
         Called with how many files are done, and how many there are.
 

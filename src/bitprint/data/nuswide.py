@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.data.decoding import Progress, decode_files
+from bitprint.data.decoded import decode_files
+from bitprint.data.decoding import Progress
 from bitprint.data.home import data_home
 from bitprint.data.images import ImageSet
 
@@ -40,7 +41,7 @@ def load_nuswide(
     concepts : int
         How many of the most frequent concepts.
     cache : path, optional
-        A folder for the decoded images, see `bitprint.data.decoding.decode_files`. At 256 pixels
+        A folder for the decoded images, see `bitprint.data.decoded.decode_files`. At 256 pixels
         the full set takes 36 GiB.
     progress : callable, optional
         Called with how many files are done, and how many there are.

@@ -1,9 +1,11 @@
-"""OrderedPaths: all that lies below a folder, found without going through the rest."""
+"""What lies below a folder, found without comparing everything with everything."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+
+from bitprint.photos.files import is_below
 
 
 class OrderedPaths:
@@ -17,13 +19,29 @@ class OrderedPaths:
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self._keys = sorted(map(_key, paths))
+        self._paths = sorted(paths, key=_key)
+        self._keys = [_key(path) for path in self._paths]
 
     def below(self, place: str) -> list[str]:
         """Return the paths that are a place or lie below it, see `bitprint.photos.files`."""
         first = _key(place)
-        found = self._keys[bisect_left(self._keys, first) : bisect_left(self._keys, first + "\1")]
-        return [key.replace("\0", "/") for key in found]
+        return self._paths[bisect_left(self._keys, first) : bisect_left(self._keys, first + "\1")]
+
+
+def outermost(places: Iterable[str]) -> list[str]:
+    """Leave out the places that lie below another; return the rest sorted, each once.
+
+    Examples
+    --------
+    >>> outermost(["/photos/cats", "/photos.old", "/photos"])
+    ['/photos', '/photos.old']
+    """
+    kept: list[str] = []
+    for place in sorted(places, key=_key):
+        # What lies below a place follows it, so that the last one kept is the only candidate.
+        if not kept or not is_below(place, kept[-1]):
+            kept.append(place)
+    return sorted(kept)
 
 
 def _key(path: str) -> str:

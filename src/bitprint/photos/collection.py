@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitprint.data.decoding import Progress
-from bitprint.data.home import data_home
 from bitprint.photos.below import OrderedPaths
 from bitprint.photos.files import (
     Listing,
@@ -19,15 +17,17 @@ from bitprint.photos.files import (
     Source,
     absolute,
     is_below,
+    list_for_new,
     list_pictures,
+    list_some,
 )
-from bitprint.photos.kept import KeptFeatures, discard_kept
+from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
 from bitprint.photos.ledger import Ledger
 from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
 from bitprint.photos.results import Added, Synced
 from bitprint.photos.syncing import find_gone, find_moved, list_again
 from bitprint.search.closing import Closable, on_error
-from bitprint.search.stores import Store, index_exists, is_uri, open_index, shown_place
+from bitprint.search.stores import Store, check_same, index_exists, open_index, shown_place
 
 if TYPE_CHECKING:
     from bitprint.photos.encoder import Encoder
@@ -91,7 +91,7 @@ class Photos(Closable):
     def learn(
         cls,
         path: str | os.PathLike[str],
-        source: Source,
+        source: Source | Listing,
         *,
         bits: int = 64,
         features: str = "efficientnet-lite0",
@@ -110,7 +110,7 @@ class Photos(Closable):
         ----------
         path : path, or address of a store
             Where nothing is yet.
-        source : path or iterable of paths
+        source : path, iterable of paths, or Listing
             As in `add`.
         bits : int, default=64
             At most the number of features.
@@ -138,12 +138,9 @@ class Photos(Closable):
         place = shown_place(path)
         if index_exists(path):
             raise FileExistsError(f"{place}: exists already; open it, or choose another name")
-        pictures = _list_some(source).pictures
-        if not pictures:
-            raise ValueError(f"{_name(source)}: none of the pictures can be read")
         encoder = learn_encoder(
-            pictures,
-            _kept_beside(place),
+            list_for_new(source).pictures,
+            kept_beside(place),
             bits=bits,
             features=Features(features),
             progress=progress,
@@ -196,14 +193,9 @@ class Photos(Closable):
         """
         from bitprint.photos.encoder import Encoder
 
-        identity = Encoder.load(folder).identity
-        if identity != self.index.model:
-            raise ValueError(
-                f"{self.index.path}: holds codes by {self.index.model}, which do not compare with "
-                f"those by {identity}; make another index"
-            )
+        check_same(self.index, model=Encoder.load(folder).identity)
 
-    def add(self, source: Source, *, progress: Progress | None = None) -> Added:
+    def add(self, source: Source | Listing, *, progress: Progress | None = None) -> Added:
         """Encode the pictures of a source that are new or have changed.
 
         They are written to the index in batches. A call that is interrupted, at any moment, loses
@@ -211,12 +203,13 @@ class Photos(Closable):
 
         Parameters
         ----------
-        source : path or iterable of paths
-            A folder, a CSV, a file, or names, see `bitprint.photos.files.list_pictures`.
+        source : path, iterable of paths, or Listing
+            A folder, a CSV, a file, or names, see `bitprint.photos.files.list_pictures`; or what
+            that has listed, which is not listed again.
         progress : callable, optional
             Called with how many pictures are done, and how many there are to encode.
         """
-        listing = _list_some(source, self._ledger.places().folders)
+        listing = list_some(source, self._ledger.places().folders)
         self._ledger.add_places(listing)
         return self._encode_changed(listing, progress)
 
@@ -315,7 +308,7 @@ class Photos(Closable):
             if facts.get(picture.path, (None, None))[:2] != (picture.size, picture.modified)
         ]
         skipped = self._encode(due, progress) if due else []
-        discard_kept(_kept_beside(self.index.path))
+        discard_kept(kept_beside(self.index.path))
         # What an unreadable file held before it changed is not what it holds now.
         self._ledger.forget([path for path, _ in skipped if path in facts])
         return Added(
@@ -328,25 +321,6 @@ class Photos(Closable):
         from bitprint.photos.encoding import encode_pictures
 
         features = self.encoder.features
-        place = _kept_beside(self.index.path)
+        place = kept_beside(self.index.path)
         kept = None if features is None else KeptFeatures(place, features.digest)
         return encode_pictures(pictures, self.encoder, self._ledger, kept, progress)
-
-
-def _list_some(source: Source, known: Iterable[str] = ()) -> Listing:
-    listing = list_pictures(source, known)
-    if not listing.pictures and not listing.skipped:
-        raise ValueError(f"{_name(source)}: no pictures found")
-    return listing
-
-
-def _kept_beside(place: str | os.PathLike[str]) -> Path:
-    """Where features wait: beside the index or, if it is no file, with other data."""
-    if is_uri(place):
-        name = hashlib.sha256(str(place).encode()).hexdigest()[:16]
-        return data_home() / "photos" / f"{name}.features"
-    return Path(place).with_name(Path(place).name + ".features")
-
-
-def _name(source: Source) -> str:
-    return str(source) if isinstance(source, str | os.PathLike) else "the list"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bitprint.data.home import data_home
 from bitprint.files import write_atomically
 from bitprint.photos.files import Picture
+from bitprint.search.stores import is_uri
 
 Key = tuple[str, int, int]
 
@@ -64,6 +68,20 @@ class KeptFeatures:
             raise ValueError(f"{part}: damaged ({error}); delete this file") from error
         if counts:
             self._vectors.update(vectors)
+
+
+def kept_beside(place: str | os.PathLike[str]) -> Path:
+    """Where features wait: beside the index or, if it is no file, with other data.
+
+    Examples
+    --------
+    >>> kept_beside("albums/photos.bp").as_posix()
+    'albums/photos.bp.features'
+    """
+    if is_uri(place):
+        name = hashlib.sha256(str(place).encode()).hexdigest()[:16]
+        return data_home() / "photos" / f"{name}.features"
+    return Path(place).with_name(Path(place).name + ".features")
 
 
 def discard_kept(folder: Path) -> None:

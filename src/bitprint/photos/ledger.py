@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bitprint.codes import Codes
-from bitprint.photos.files import Listing, Picture, is_below
+from bitprint.photos.below import OrderedPaths, outermost
+from bitprint.photos.files import Listing, Picture
 from bitprint.search.stores.interface import Store
 
 _FILE, _PLACES = "file/", "places.json"
@@ -91,18 +92,18 @@ class Ledger:
 
     def drop_places(self, names: Iterable[str] = ()) -> None:
         """Forget these places, and those that are gone and of which no picture is held."""
-        held = self.facts()
+        held = OrderedPaths(self.facts())
         dropped = set(names) | {
             place
             for places in self.places()
             for place in places
-            if not Path(place).is_dir() and not any(is_below(path, place) for path in held)
+            if not Path(place).is_dir() and not held.below(place)
         }
         kept = [[place for place in places if place not in dropped] for places in self.places()]
         self._write_places(*kept)
 
     def _write_places(self, folders: Sequence[str], parents: Sequence[str]) -> None:
-        places = Places(_outermost(folders), _outermost(parents))
+        places = Places(outermost(folders), outermost(parents))
         content = json.dumps(places._asdict()).encode()
         if content != self._index.attachments(_PLACES).get(_PLACES):
             self._index.attach({_PLACES: content})
@@ -134,12 +135,3 @@ def _strings(values: Any) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TypeError("a list of strings was expected")
     return values
-
-
-def _outermost(places: Iterable[str]) -> list[str]:
-    """Leave out the places that lie below another."""
-    kept: list[str] = []
-    for place in sorted(set(places)):
-        if not any(is_below(place, above) for above in kept):
-            kept.append(place)
-    return kept

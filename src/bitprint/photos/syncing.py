@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bitprint.photos.files import (
-    Listing,
-    Picture,
-    content_digest,
-    is_below,
-    is_gone,
-    list_pictures,
-)
+from bitprint.photos.below import OrderedPaths
+from bitprint.photos.files import Listing, Picture, content_digest, is_gone, list_pictures
 from bitprint.photos.ledger import Fact, Ledger
 
 
@@ -25,11 +19,9 @@ def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
                 f"{folder}: no such folder any more; mount the disk it lies on, sync the folder "
                 "that it has moved to, or remove it from the index"
             )
-    named = [
-        path
-        for path in facts
-        if not any(is_below(path, folder) for folder in folders) and not is_gone(path)
-    ]
+    held = OrderedPaths(facts)
+    inside = {path for folder in folders for path in held.below(folder)}
+    named = [path for path in facts if path not in inside and not is_gone(path)]
     single = list_pictures(named)
     labels = ledger.labels(named)
     pictures = {
@@ -49,9 +41,10 @@ def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
     """
     found = {picture.path for picture in listing.pictures}
     gone = [path for path in facts if path not in found and is_gone(path)]
+    gone_paths, found_paths = OrderedPaths(gone), OrderedPaths(found)
     for folder in listing.folders:
-        lost = sum(is_below(path, folder) for path in gone)
-        if lost and not any(is_below(path, folder) for path in found):
+        lost = len(gone_paths.below(folder))
+        if lost and not found_paths.below(folder):
             raise ValueError(
                 f"{folder}: none of its {lost} pictures is there any more; mount the disk it lies "
                 "on, or remove the folder from the index"

@@ -10,7 +10,7 @@ import numpy as np
 
 from bitprint.codes import Codes
 from bitprint.parallel import on_every_core
-from bitprint.search import kernels
+from bitprint.search import flat
 from bitprint.search.bench import Row, make_row, near_queries, seconds
 from bitprint.search.engines import Packed
 from bitprint.search.index import Index
@@ -70,7 +70,7 @@ def file_rows(path: Path, packed: Packed, bits: int) -> tuple[list[Row], Index]:
     reading = median(seconds(path.read_bytes) for _ in range(3))
     opening = median(seconds(lambda: Index.open(path).close()) for _ in range(3))
     query = Codes.from_packed(near_queries(packed, bits, 1), bits)
-    kernels.warm_up()
+    flat.warm_up()
     tracemalloc.start()
     index = Index.open(path)
     opened, _ = tracemalloc.get_traced_memory()

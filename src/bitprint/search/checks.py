@@ -63,8 +63,3 @@ def check_whole(name: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} is a whole number of at least {least}, got {value!r}")
     return int(value)
-
-
-def no_such_id(place: object, identifier: object) -> ValueError:
-    """The error for an id that the index does not hold."""
-    return ValueError(f"{place}: the index holds no id {identifier!r}")

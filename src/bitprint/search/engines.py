@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes
-from bitprint.search import kernels
+from bitprint.search import flat as scan
 from bitprint.search.index import Index
 from bitprint.words import as_planes, as_words
 
@@ -51,8 +51,8 @@ def flat(packed: Packed) -> Engine:
     planes, count = as_planes(packed), len(packed)
     return Engine(
         "bitprint scan",
-        lambda queries, k: kernels.nearest(as_words(queries), planes, count, k, None),
-        lambda queries, radius: kernels.within(as_words(queries), planes, count, radius, None),
+        lambda queries, k: scan.nearest(as_words(queries), planes, count, k, None),
+        lambda queries, radius: scan.within(as_words(queries), planes, count, radius, None),
     )
 
 

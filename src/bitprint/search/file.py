@@ -29,6 +29,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from bitprint.files import write_atomically
+from bitprint.search.closing import on_error
+from bitprint.search.errors import no_such_index, other_version
 
 _FORMAT = "bitprint.index"
 _VERSION = 1
@@ -91,15 +93,12 @@ class IndexFile:
                 check_same_thread=False,
             )
         self.db.set_authorizer(_authorize)
-        try:
+        with on_error(self.db.close):
             self.header()
             with _plain_errors(path):
                 self.db.execute("PRAGMA journal_mode = WAL")
                 self.db.execute("PRAGMA synchronous = FULL")
                 self.db.execute("PRAGMA fullfsync = TRUE")
-        except BaseException:
-            self.db.close()
-            raise
 
     @staticmethod
     def create(
@@ -189,10 +188,7 @@ class IndexFile:
         if not version.isdecimal():
             raise self.damaged("its header")
         if version != str(_VERSION):
-            raise ValueError(
-                f"{self.path}: an index of version {version}, this is version {_VERSION}; "
-                "upgrade bitprint to read it"
-            )
+            raise other_version(self.path, version, _VERSION)
         expected = found.pop("checksum", None)
         if not all(isinstance(text, str) for row in found.items() for text in row):
             raise self.damaged("its header")
@@ -285,7 +281,7 @@ def _authorize(
 
 def _check_is_database(path: Path) -> None:
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such index; create it first")
+        raise no_such_index(path)
     if not path.is_file():
         raise ValueError(f"{path}: not a file, so not a bitprint index")
     with path.open("rb") as file:

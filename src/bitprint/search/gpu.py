@@ -1,4 +1,4 @@
-"""Exact Hamming search on a GPU: the answers of `bitprint.search.kernels`, from torch tensors.
+"""Exact Hamming search on a GPU: the answers of `bitprint.search.flat`, from torch tensors.
 
 The scan itself is a Triton kernel on a CUDA device. On any other device, plain torch operations
 give the same answers.
@@ -6,15 +6,15 @@ give the same answers.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from bitprint.codes import Codes
 from bitprint.devices import pick_device
-from bitprint.search.index import Index, Matches, MatchesWithin, _ids_at
+from bitprint.search.checks import check_codes
+from bitprint.search.index import Index
+from bitprint.search.matches import Matches, MatchesWithin, split_matches
 from bitprint.words import as_words
 
 _POSITION = 40  # bits of a found code below its distance
@@ -51,6 +51,7 @@ class GpuIndex:
 
     def __init__(self, index: Index, device: str = "auto") -> None:
         self.device = pick_device(device)
+        self.path = index.path
         self.bits = index.bits
         self._view = view = index._mirror.view(None)
         self._planes = _to(view.planes[:, : view.count].view(np.int64), self.device)
@@ -62,9 +63,8 @@ class GpuIndex:
     def search(self, codes: Codes, k: int = 10) -> Matches:
         """Find the k nearest codes of each query, as `Index.search` does."""
         positions, distances = nearest(self._queries(codes), self._planes, k, self._alive)
-        return Matches(
-            _ids_at(self._view, positions.cpu().numpy()), distances.cpu().numpy().astype(np.int32)
-        )
+        ids = self._view.ids_at(positions.cpu().numpy())
+        return Matches(ids, distances.cpu().numpy().astype(np.int32))
 
     def within(self, codes: Codes, radius: int = 2) -> MatchesWithin:
         """Find every code at most `radius` away from each query, as `Index.within` does.
@@ -84,14 +84,14 @@ class GpuIndex:
         offsets, positions, distances = within(
             self._queries(codes), self._planes, radius, self._alive
         )
-        ids = _ids_at(self._view, positions.cpu().numpy())
-        nearness = distances.cpu().numpy().astype(np.int32)
-        spans = [slice(*span) for span in pairwise(offsets.tolist())]
-        return MatchesWithin([ids[span] for span in spans], [nearness[span] for span in spans])
+        return split_matches(
+            offsets.cpu().numpy(),
+            self._view.ids_at(positions.cpu().numpy()),
+            distances.cpu().numpy().astype(np.int32),
+        )
 
     def _queries(self, codes: Codes) -> Tensor:
-        if codes.bits != self.bits:
-            raise ValueError(f"this index holds codes of {self.bits} bits, got {codes.bits}")
+        check_codes(self.path, self.bits, codes)
         return _to(as_words(codes.packed).view(np.int64), self.device)
 
 

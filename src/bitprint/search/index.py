@@ -6,11 +6,9 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes
@@ -19,58 +17,13 @@ from bitprint.search.checks import check_batch, check_codes, check_length, check
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.file import Header, IndexFile
-from bitprint.search.ids import IdList, Ids, Positions, as_ids
-from bitprint.search.memory import View
+from bitprint.search.ids import IdList, as_ids
+from bitprint.search.matches import Matches, MatchesWithin, split_matches
 from bitprint.search.mih_choice import MultiIndex
 from bitprint.search.mirror import Mirror
 from bitprint.words import as_words
 
-
-class Matches(NamedTuple):
-    """The nearest codes of each query, nearest first, ties in insertion order.
-
-    Where fewer than k codes were found, the distance is -1, and the id is -1 or, in an index of
-    strings, None.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> codes = Codes.from_signs([[1, 1, 1, 1], [1, 1, -1, -1]])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
-    ...         index.add(["a", "b"], codes)
-    ...         matches = index.search(codes[:1], k=3)
-    >>> matches.ids.tolist(), matches.distances.tolist()
-    ([['a', 'b', None]], [[0, 2, -1]])
-    """
-
-    ids: NDArray[Any]
-    """Shape (Q, k): int64, or strings."""
-    distances: NDArray[np.int32]
-    """Shape (Q, k)."""
-
-
-class MatchesWithin(NamedTuple):
-    """Every code within the radius of each query, nearest first, ties in insertion order.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> codes = Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
-    ...         index.add(["a", "b", "c"], codes)
-    ...         matches = index.within(codes[1:], radius=1)
-    >>> for ids, distances in zip(*matches):
-    ...     print(ids, distances)
-    ['b' 'a'] [0 1]
-    ['c'] [0]
-    """
-
-    ids: list[NDArray[Any]]
-    """One array per query: int64, or strings."""
-    distances: list[NDArray[np.int32]]
-    """One array per query, of the same lengths."""
+__all__ = ["Index", "Matches", "MatchesWithin"]
 
 
 class Index(Closable):
@@ -259,7 +212,7 @@ class Index(Closable):
         view = self._mirror.view(label)
         queries = as_words(codes.packed)
         positions, distances = self._multi_index.nearest(queries, view, k, label)
-        return Matches(_ids_at(view, positions), distances)
+        return Matches(view.ids_at(positions), distances)
 
     def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
         """Find every code at most `radius` away from each query.
@@ -284,9 +237,7 @@ class Index(Closable):
         view = self._mirror.view(label)
         queries = as_words(codes.packed)
         offsets, positions, distances = self._multi_index.within(queries, view, radius)
-        ids = _ids_at(view, positions)
-        spans = [slice(*span) for span in pairwise(offsets.tolist())]
-        return MatchesWithin([ids[span] for span in spans], [distances[span] for span in spans])
+        return split_matches(offsets, view.ids_at(positions), distances)
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""
@@ -347,12 +298,3 @@ class Index(Closable):
         ([[1, 1, 1, -1]], {'size/a': b'1024'})
         """
         return self._mirror.transaction()
-
-
-def _ids_at(view: View, positions: Positions) -> Ids:
-    """Return the ids at positions of any shape; -1 or None where the position is -1."""
-    missing = -1 if view.ids.dtype == np.int64 else None
-    ids = np.full(positions.shape, missing, view.ids.dtype)
-    found = positions >= 0
-    ids[found] = view.ids[positions[found]]
-    return ids

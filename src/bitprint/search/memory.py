@@ -30,6 +30,14 @@ class View:
         """How many positions there are, those of removed codes included."""
         return len(self.ids)
 
+    def ids_at(self, positions: Positions) -> Ids:
+        """Return the ids at positions of any shape; -1 or None where the position is -1."""
+        missing = -1 if self.ids.dtype == np.int64 else None
+        ids = np.full(positions.shape, missing, self.ids.dtype)
+        found = positions >= 0
+        ids[found] = self.ids[positions[found]]
+        return ids
+
 
 class Memory:
     """Arrays with room to grow; a position is a column, and columns are in insertion order.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.parallel import on_every_core
-from bitprint.search import kernels
+from bitprint.search import flat
 from bitprint.search.mih_probes import NEVER, SHIFT, Keys, probe_nearest, probe_within
 from bitprint.search.mih_tables import Tables, build, count_agreements, cut
 from bitprint.words import Words
@@ -31,10 +31,10 @@ def nearest(
     alive: NDArray[np.uint8] | None,
     budget: int = _UNLIMITED,
 ) -> tuple[Positions, Distances]:
-    """Find the k nearest codes of each query: what `kernels.nearest` finds.
+    """Find the k nearest codes of each query: what `flat.nearest` finds.
 
     Codes beyond those in the tables are all compared. A query that would take more work than the
-    budget (codes compared, and buckets looked up times two) is left to `kernels.nearest`.
+    budget (codes compared, and buckets looked up times two) is left to `flat.nearest`.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def nearest(
     >>> positions.tolist(), distances.tolist()
     ([[0, 2, 1]], [[0, 2, 3]])
     """
-    words, codes, marks = kernels._checked(queries, planes, count, alive)
+    words, codes, marks = flat.check_arrays(queries, planes, count, alive)
     held = max(1, min(k, count))  # a heap has at least one place
     parts = on_every_core(
         lambda rows: (
@@ -63,7 +63,7 @@ def nearest(
     positions[keys == NEVER] = distances[keys == NEVER] = -1
     given_up = work > budget
     if np.any(given_up):
-        positions[given_up], distances[given_up] = kernels.nearest(
+        positions[given_up], distances[given_up] = flat.nearest(
             queries[given_up], planes, count, k, alive
         )
     return positions, distances
@@ -78,7 +78,7 @@ def within(
     alive: NDArray[np.uint8] | None,
     budget: int = _UNLIMITED,
 ) -> tuple[Offsets, Positions, Distances]:
-    """Find every code at most `radius` away from each query: what `kernels.within` finds.
+    """Find every code at most `radius` away from each query: what `flat.within` finds.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def within(
     >>> [array.tolist() for array in found]
     [[0, 3, 6], [1, 3, 2, 2, 1, 3], [0, 0, 1, 0, 1, 1]]
     """
-    words, codes, marks = kernels._checked(queries, planes, count, alive)
+    words, codes, marks = flat.check_arrays(queries, planes, count, alive)
     radius = min(radius, 64 * len(codes))
     parts = on_every_core(
         lambda rows: probe_within(words[rows], codes, marks, count, tables, radius, budget),
@@ -103,7 +103,7 @@ def within(
     )
     if len(given_up):
         each = np.split(keys, np.cumsum(sizes)[1:-1])
-        ends, positions, distances = kernels.within(queries[given_up], planes, count, radius, alive)
+        ends, positions, distances = flat.within(queries[given_up], planes, count, radius, alive)
         scanned = np.split(distances.astype(np.int64) << SHIFT | positions, ends[1:-1])
         for q, found in zip(given_up, scanned, strict=True):
             each[q], sizes[q + 1] = found, len(found)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import comb
 
-from bitprint.search import kernels, mih
+from bitprint.search import flat, mih
 from bitprint.search.memory import View
 from bitprint.search.mih import Distances, Offsets, Positions
 from bitprint.search.mih_probes import PROBE
@@ -78,7 +78,7 @@ class MultiIndex:
     def nearest(
         self, queries: Words, view: View, k: int, label: str | None
     ) -> tuple[Positions, Distances]:
-        """Find the k nearest codes, as `kernels.nearest` does; the label is that of the view."""
+        """Find the k nearest codes, as `flat.nearest` does; the label is that of the view."""
         kind = k, label
         reaches = self._reaches.get(kind)
         prospect = self._prospect_of(view)
@@ -94,7 +94,7 @@ class MultiIndex:
             budget = prospect.budget(len(queries))
             found = mih.nearest(tables, queries, view.planes, view.count, k, view.alive, budget)
         else:
-            found = kernels.nearest(queries, view.planes, view.count, k, view.alive)
+            found = flat.nearest(queries, view.planes, view.count, k, view.alive)
         if prospect and len(queries):
             self._remember(kind, found[1])
         return found
@@ -102,7 +102,7 @@ class MultiIndex:
     def within(
         self, queries: Words, view: View, radius: int
     ) -> tuple[Offsets, Positions, Distances]:
-        """Find every code within the radius, as `kernels.within` does."""
+        """Find every code within the radius, as `flat.within` does."""
         prospect = self._prospect_of(view)
         if prospect:
             work = prospect.work[min(radius, len(prospect.work) - 1) :][:1]
@@ -113,7 +113,7 @@ class MultiIndex:
                 return mih.within(
                     tables, queries, view.planes, view.count, radius, view.alive, budget
                 )
-        return kernels.within(queries, view.planes, view.count, radius, view.alive)
+        return flat.within(queries, view.planes, view.count, radius, view.alive)
 
     @property
     def nbytes(self) -> int:

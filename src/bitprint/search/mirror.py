@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.search import attachments, chunks, details
-from bitprint.search.checks import check_kind, no_such_id
+from bitprint.search.checks import check_kind
+from bitprint.search.closing import on_error
 from bitprint.search.details import NOTHING, Item
+from bitprint.search.errors import is_closed, no_such_id
 from bitprint.search.file import Header, IndexFile
 from bitprint.search.ids import Ids, Positions, kind_of
 from bitprint.search.memory import Memory, View
@@ -39,14 +41,11 @@ class Mirror:
         self._file = IndexFile(path, timeout)
         self._lock = threading.RLock()
         self._closed = False
-        try:
+        with on_error(self._file.close):
             self.header = self._file.header()
             self._forget()
             with self._reading():
                 pass
-        except BaseException:
-            self._file.close()
-            raise
 
     def close(self) -> None:
         """Close the file, once."""
@@ -95,12 +94,9 @@ class Mirror:
         """Make the calls inside one: all of them happen or, if anything is raised, none."""
         with self._lock:
             self._check_open()
-            try:
-                with self._file.writing():
-                    yield
-            except BaseException:
-                self._forget()  # memory has followed what is undone now
-                raise
+            # Memory has followed what an error undoes.
+            with on_error(self._forget), self._file.writing():
+                yield
 
     def attach(self, contents: Mapping[str, bytes | None]) -> None:
         """Write attachments, or delete those that are None."""
@@ -233,4 +229,4 @@ class Mirror:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ValueError(f"{self.path}: the index is closed; open it again")
+            raise is_closed(self.path)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes
-from bitprint.search import kernels, mih
+from bitprint.search import flat, mih
 from bitprint.search.stores import Store, open_index
 
 Picture = NDArray[np.uint8]
@@ -131,7 +131,7 @@ class Collection:
 
     def warm_up(self) -> None:
         """Compile and load all that the first request would otherwise wait for."""
-        kernels.warm_up()
+        flat.warm_up()
         mih.warm_up()
         self.search([Search(bytes(self._width), k=1, radius=self.index.bits, label="")])
         if self.encoder is not None:

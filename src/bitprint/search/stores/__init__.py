@@ -78,7 +78,7 @@ def open_index(
         raise ValueError("attachments are for a new index; use attach on one that exists")
     index: Store = store.open(uri, timeout=timeout)
     with on_error(index.close):
-        _check_same(index, bits, model)
+        check_same(index, bits, model)
     return index
 
 
@@ -141,7 +141,8 @@ def _store_of(uri: str | os.PathLike[str]) -> Any:
         ) from error
 
 
-def _check_same(index: Store, bits: int | None, model: str | None) -> None:
+def check_same(index: Store, bits: int | None = None, model: str | None = None) -> None:
+    """Raise a ValueError unless an index holds codes of so many bits, by this model."""
     if bits is not None and bits != index.bits:
         raise ValueError(f"{index.path}: holds codes of {index.bits} bits, not of {bits}")
     if model is not None and model != index.model:

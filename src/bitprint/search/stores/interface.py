@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bitprint.codes import Codes
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList
-from bitprint.search.index import Matches, MatchesWithin
+from bitprint.search.matches import Matches, MatchesWithin
 
 
 class Store(Protocol):

@@ -21,7 +21,7 @@ from bitprint.search.checks import (
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList, Ids, as_ids
-from bitprint.search.index import Matches, MatchesWithin
+from bitprint.search.matches import Matches, MatchesWithin
 from bitprint.search.stores import milvus_search
 from bitprint.search.stores.milvus_address import parse_address
 from bitprint.search.stores.milvus_codes import CodeRows, Row, in_order
@@ -66,8 +66,11 @@ class MilvusIndex(Closable):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with MilvusIndex.create(f"milvus://{folder}/photos.db", bits=4) as index:
     ...         index.add(["a", "b", "c"], codes, labels=[["cat"], ["cat", "sofa"], []])
+    ...     with MilvusIndex.open(f"milvus://{folder}/photos.db") as index:
     ...         index.search(codes[:1], k=2).ids.tolist(), index.labels()
     ([['a', 'b']], ['cat', 'sofa'])
+    >>> MilvusIndex.shown("milvus://ada:secret@db.example:19530")
+    'milvus://db.example:19530'
     """
 
     def __init__(self, session: Session) -> None:
@@ -168,6 +171,14 @@ class MilvusIndex(Closable):
         ----------
         lists : int, default=1024
             How many groups, 1 to 65,536; a few times the square root of the number of codes.
+
+        Examples
+        --------
+        >>> queries = Codes.from_signs([[1] * 64])
+        >>> with MilvusIndex.open("milvus://db.example:19530") as index:  # doctest: +SKIP
+        ...     index.build_ivf(lists=4096)
+        ...     index.search(queries, k=10, approximate=True, nprobe=32).distances.shape
+        (1, 10)
         """
         self._session.check_open()
         if self._session.address.file is not None:

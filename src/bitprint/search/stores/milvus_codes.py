@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from bitprint.codes import Codes
-from bitprint.search.checks import no_such_id
 from bitprint.search.details import NOTHING, Item
+from bitprint.search.errors import no_such_id
 from bitprint.search.ids import Ids, kind_of
 from bitprint.search.stores.milvus_rows import PAGE, Rows
 from bitprint.search.stores.milvus_values import among, to_details, to_names

@@ -16,12 +16,12 @@ from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
 from bitprint.search.closing import on_error
+from bitprint.search.errors import no_such_index
 from bitprint.search.stores.milvus_address import Address
 from bitprint.search.stores.servers import (
     LONGEST_CONNECTING,
     connection_lost,
     first_line,
-    no_such_index,
     server_failed,
 )
 

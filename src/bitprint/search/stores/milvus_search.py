@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bitprint.search.index import Matches, MatchesWithin
+from bitprint.search.matches import Matches, MatchesWithin
 from bitprint.search.stores.milvus_rows import MOST_HITS, Rows
 from bitprint.search.stores.milvus_values import from_names
 from bitprint.search.stores.milvus_views import View

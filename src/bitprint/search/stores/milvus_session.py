@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from bitprint.search.closing import on_error
+from bitprint.search.errors import is_closed, no_such_index
 from bitprint.search.stores.milvus_address import Address
 from bitprint.search.stores.milvus_connection import connect, disconnect
 from bitprint.search.stores.milvus_rows import Rows
 from bitprint.search.stores.milvus_states import States
 from bitprint.search.stores.milvus_views import Header, View
-from bitprint.search.stores.servers import is_closed, no_such_index
 
 _MOST_ATTEMPTS = 100
 

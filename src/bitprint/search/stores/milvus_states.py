@@ -15,10 +15,10 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 from uuid import uuid4
 
+from bitprint.search.errors import no_such_index, other_version
 from bitprint.search.stores.milvus_pieces import Pieces
 from bitprint.search.stores.milvus_rows import Rows
 from bitprint.search.stores.milvus_views import CLAIM, FIRST_PIECE, HEADERS, Header, View
-from bitprint.search.stores.servers import no_such_index
 from bitprint.search.stores.text import from_text, to_text
 
 _VERSION = 1
@@ -99,10 +99,7 @@ class States:
     def _as_header(self, details: dict[str, Any]) -> Header:
         version = details.get("version")
         if version != _VERSION:
-            raise ValueError(
-                f"{self._rows.place}: an index of version {version}, this is version {_VERSION}; "
-                "update bitprint"
-            )
+            raise other_version(self._rows.place, version, _VERSION)
         header = Header(**{each.name: details[each.name] for each in fields(Header)})
         return header if header.model is None else replace(header, model=from_text(header.model))
 

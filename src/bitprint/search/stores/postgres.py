@@ -20,7 +20,7 @@ from bitprint.search.checks import (
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList, as_ids, kind_of
-from bitprint.search.index import Matches, MatchesWithin
+from bitprint.search.matches import Matches, MatchesWithin
 from bitprint.search.stores import postgres_hnsw as hnsw
 from bitprint.search.stores import postgres_tables as tables
 from bitprint.search.stores.postgres_address import parse_address
@@ -57,6 +57,20 @@ class PostgresIndex(Closable):
     model : str or None
     path : str
         The address, without the password.
+
+    Examples
+    --------
+    >>> import bitprint as bp
+    >>> codes = bp.Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+    >>> address = "postgresql://ada:secret@db.example/photos?index=cats"
+    >>> PostgresIndex.shown(address)
+    'postgresql://ada@db.example/photos?index=cats'
+    >>> with PostgresIndex.create(address, bits=4) as index:  # doctest: +SKIP
+    ...     index.add(["a", "b", "c"], codes)
+    ...     index.build_hnsw()
+    >>> with PostgresIndex.open(address) as index:  # doctest: +SKIP
+    ...     index.search(codes[:1], k=2, approximate=True).ids.tolist()
+    [['a', 'b']]
     """
 
     def __init__(self, connections: Connections) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bitprint.codes import Codes
-from bitprint.search.checks import no_such_id
 from bitprint.search.details import Item
+from bitprint.search.errors import no_such_id
 from bitprint.search.ids import Ids, kind_of
 from bitprint.search.stores.postgres_connection import Connection
 from bitprint.search.stores.postgres_rows import copy_data, to_bit_strings, to_parameter

@@ -12,13 +12,12 @@ import psycopg
 from psycopg import errors
 
 from bitprint.search.closing import on_error
+from bitprint.search.errors import is_closed, no_such_index
 from bitprint.search.stores.postgres_address import Address
 from bitprint.search.stores.servers import (
     LONGEST_CONNECTING,
     connection_lost,
     first_line,
-    is_closed,
-    no_such_index,
     server_failed,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.ids import Ids
-from bitprint.search.index import Matches, MatchesWithin
+from bitprint.search.matches import Matches, MatchesWithin, split_matches
 from bitprint.search.stores.text import from_text, to_text
 
 _ROWS = 65_536
@@ -59,8 +59,7 @@ def to_matches_within(rows: Sequence[Row], kind: str | None, queries: int) -> Ma
     ends = np.searchsorted([row[0] for row in rows], np.arange(queries + 1), side="right")
     ids = from_values([row[1] for row in rows], kind)
     distances = np.array([row[2] for row in rows], np.int32)
-    spans = [slice(*span) for span in pairwise(ends.tolist())]
-    return MatchesWithin([ids[span] for span in spans], [distances[span] for span in spans])
+    return split_matches(ends, ids, distances)
 
 
 def to_bit_strings(packed: NDArray[np.uint8], bits: int) -> list[str]:

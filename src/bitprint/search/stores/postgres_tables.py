@@ -11,6 +11,7 @@ from psycopg import errors, sql
 
 from bitprint.search.attachments import MOST_BYTES
 from bitprint.search.checks import MOST_BITS
+from bitprint.search.errors import other_version
 from bitprint.search.stores.postgres_connection import Connection, Connections
 from bitprint.search.stores.text import from_text, to_text
 
@@ -126,10 +127,7 @@ def read_meta(connection: Connection, place: str, index: str, *, lock: bool = Fa
     if found.get("format") != _FORMAT:
         raise ValueError(f"{place}: the schema {index} is not a bitprint index")
     if found.get("version", _VERSION) != _VERSION:
-        raise ValueError(
-            f"{place}: an index of version {found['version']}, this is version {_VERSION}; "
-            "upgrade bitprint to read it"
-        )
+        raise other_version(place, found["version"], _VERSION)
     bits, model, kind, held = (found.get(name) for name in ("bits", "model", "kind", "held"))
     if (
         not isinstance(bits, int)

@@ -1,4 +1,4 @@
-"""What all indexes on servers have in common: a name by default, patience, the words of errors."""
+"""What all indexes on servers have in common: a name by default, patience, words of errors."""
 
 from __future__ import annotations
 
@@ -19,16 +19,6 @@ def wrong_address(form: str) -> ValueError:
         f"the address of the database is not {form}; write signs such as @ and / in a password as "
         "%40 and %2F"
     )
-
-
-def no_such_index(place: str) -> FileNotFoundError:
-    """The error for a server that holds no index of this name."""
-    return FileNotFoundError(f"{place}: no such index; create it first")
-
-
-def is_closed(place: str) -> ValueError:
-    """The error for an index that was closed."""
-    return ValueError(f"{place}: the index is closed; open it again")
 
 
 def connection_lost(place: str, reason: str) -> ConnectionError:

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from bitprint.search import kernels, scans
+from bitprint.search import flat, kernels
 from bitprint.words import as_planes, as_words
 
-DISPATCHERS = (scans.scan_nearest, scans.count_within, scans.place_within)
+DISPATCHERS = (kernels.scan_nearest, kernels.count_within, kernels.place_within)
 
 
 def naive_distances(queries, codes):
@@ -45,8 +45,8 @@ def search_all_ways(queries, codes, k, radius, alive):
     """Check `nearest` and `within` against the naive ranking of every query."""
     rng = np.random.default_rng(len(codes))
     words, planes = as_words(queries), with_spare_columns(as_planes(codes), rng)
-    positions, near = kernels.nearest(words, planes, len(codes), k, alive)
-    offsets, matches, match_distances = kernels.within(words, planes, len(codes), radius, alive)
+    positions, near = flat.nearest(words, planes, len(codes), k, alive)
+    offsets, matches, match_distances = flat.within(words, planes, len(codes), radius, alive)
     assert positions.shape == near.shape == (len(queries), k)
     assert (positions.dtype, near.dtype) == (np.int64, np.int32)
     assert (matches.dtype, match_distances.dtype) == (np.int64, np.int32)
@@ -88,8 +88,8 @@ def test_search_equals_the_naive_ranking(bits, size, count, k, kind, removed, th
     radius = int(rng.integers(0, bits + 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        patch.setattr(kernels, "_SMALL", 0 if threads > 1 else kernels._SMALL)
-        patch.setattr(kernels, "_FEW", few)  # 0: the queries are split, 100: the database
+        patch.setattr(flat, "_SMALL", 0 if threads > 1 else flat._SMALL)
+        patch.setattr(flat, "_FEW", few)  # 0: the queries are split, 100: the database
         search_all_ways(queries, codes, k, radius, alive)
 
 
@@ -120,13 +120,13 @@ def test_the_search_may_end_at_any_moment(k):
     query = np.zeros((1, 2), np.uint64)
     for count in range(k, 385):
         best = np.argsort(distances[:count], kind="stable")[:k]
-        assert kernels.nearest(query, planes, count, k, None)[0].tolist() == [best.tolist()]
+        assert flat.nearest(query, planes, count, k, None)[0].tolist() == [best.tolist()]
 
 
 def test_equal_codes_come_in_the_order_of_insertion():
     codes = np.full((2500, 8), 0b1011, np.uint8)
     words, planes = as_words(codes[:1]), as_planes(codes)
-    positions, distances = kernels.nearest(words, planes, 2500, 1200, None)
+    positions, distances = flat.nearest(words, planes, 2500, 1200, None)
     assert positions.tolist() == [list(range(1200))]
     assert not distances.any()
 
@@ -139,12 +139,12 @@ def test_the_split_among_threads_does_not_show(monkeypatch, threads, queries):
     words = as_words(random_codes(rng, queries, 12))
     planes = as_planes(random_codes(rng, 20_000, 12))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    alone = kernels.nearest(words, planes, 20_000, 50, None)
-    alone_within = kernels.within(words, planes, 20_000, 1, None)
+    alone = flat.nearest(words, planes, 20_000, 50, None)
+    alone_within = flat.within(words, planes, 20_000, 1, None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(kernels, "_SMALL", 0)
-    together = kernels.nearest(words, planes, 20_000, 50, None)
-    together_within = kernels.within(words, planes, 20_000, 1, None)
+    monkeypatch.setattr(flat, "_SMALL", 0)
+    together = flat.nearest(words, planes, 20_000, 50, None)
+    together_within = flat.within(words, planes, 20_000, 1, None)
     for one, many in zip(alone + alone_within, together + together_within, strict=True):
         np.testing.assert_array_equal(one, many)
 
@@ -163,7 +163,7 @@ def test_words_and_planes_hold_the_bytes_and_zeros(size, width):
 
 def test_nothing_compiles_after_the_warm_up():
     """Whatever the width, the removals and the flags of the arrays: one signature each."""
-    kernels.warm_up()
+    flat.warm_up()
     before = [list(dispatcher.signatures) for dispatcher in DISPATCHERS]
     assert [len(signatures) for signatures in before] == [1, 1, 1]
     rng = np.random.default_rng(0)
@@ -172,17 +172,17 @@ def test_nothing_compiles_after_the_warm_up():
         words, planes = as_words(codes[::7]), as_planes(codes)
         planes.flags.writeable = False
         for alive in (None, np.ones(300, np.uint8), np.ones(600, np.uint8)[::2]):
-            kernels.nearest(words, planes, 300, np.int64(5), alive)
-            kernels.within(words[1:], planes, 300, 3, alive)
-            kernels.nearest(words[::2], planes.T.copy().T, 300, 5, alive)
+            flat.nearest(words, planes, 300, np.int64(5), alive)
+            flat.within(words[1:], planes, 300, 3, alive)
+            flat.nearest(words[::2], planes.T.copy().T, 300, 5, alive)
     assert [list(dispatcher.signatures) for dispatcher in DISPATCHERS] == before
 
 
 def test_the_scan_is_vectorised():
     """It reads neighbouring codes at once: no code is gathered one by one into a vector."""
-    kernels.warm_up()
-    (signature,) = scans.scan_nearest.signatures
-    fresh = njit(nogil=True)(scans.scan_nearest.py_func)  # the cache keeps no assembly
+    flat.warm_up()
+    (signature,) = kernels.scan_nearest.signatures
+    fresh = njit(nogil=True)(kernels.scan_nearest.py_func)  # the cache keeps no assembly
     fresh.compile(signature)
     assembly = fresh.inspect_asm(signature)
     if "vpopcntq" not in assembly:
@@ -193,12 +193,12 @@ def test_the_scan_is_vectorised():
 def test_wrong_arguments_are_refused():
     words, planes = np.zeros((2, 1), np.uint64), np.zeros((1, 9), np.uint64)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        kernels.nearest(words, planes, 9, 0, None)
+        flat.nearest(words, planes, 9, 0, None)
     with pytest.raises(ValueError, match="radius must be at least 0, got -1"):
-        kernels.within(words, planes, 9, -1, None)
+        flat.within(words, planes, 9, -1, None)
     with pytest.raises(ValueError, match="queries of 1 words do not compare with codes of 2"):
-        kernels.nearest(words, np.zeros((2, 9), np.uint64), 9, 1, None)
+        flat.nearest(words, np.zeros((2, 9), np.uint64), 9, 1, None)
     with pytest.raises(ValueError, match="10 codes were announced"):
-        kernels.nearest(words, planes, 10, 1, None)
+        flat.nearest(words, planes, 10, 1, None)
     with pytest.raises(ValueError, match="8 marks"):
-        kernels.within(words, planes, 9, 1, np.ones(8, np.uint8))
+        flat.within(words, planes, 9, 1, np.ones(8, np.uint8))

@@ -1,0 +1,133 @@
+"""What `bitprint index add` does: add pictures, codes of a file, or codes of a cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bitprint.cli._codes import is_codes, read_ids
+from bitprint.cli._shared import list_skipped, note, progress_bar
+
+if TYPE_CHECKING:
+    from bitprint.photos import Photos
+    from bitprint.photos.files import Listing, Source
+
+BITS = 64
+"""Length of the codes of an index whose model is learned, unless it is said."""
+
+_PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` holds
+
+
+def add(path: str, name: str, model: Path | None, bits: int | None) -> dict[str, Any]:
+    """Add what has a name, or is named on standard input, to an index; say what became of it."""
+    if name == "-":
+        return _add_pictures(path, _read_names(), model, bits)
+    if is_codes(Path(name)):
+        if model is not None or bits is not None:
+            raise typer.BadParameter("--model and --bits are for pictures, not for codes")
+        return _add_codes(path, Path(name))
+    if (Path(name) / _PARTITIONED).is_file():
+        if bits is not None:
+            raise typer.BadParameter("--bits is for pictures, not for codes")
+        return _add_partitions(path, name, model)
+    return _add_pictures(path, name, model, bits)
+
+
+def _add_pictures(
+    path: str, source: Source, model: Path | None, bits: int | None
+) -> dict[str, Any]:
+    from bitprint.photos.files import list_for_new
+    from bitprint.search.stores import index_exists
+
+    to_add: Source | Listing = source
+    if index_exists(path):
+        photos = _open(path, model, bits)
+    else:
+        if model is not None and bits is not None:
+            raise typer.BadParameter("--bits is for an index without --model, which has its own")
+        to_add = list_for_new(source)
+        photos = _create(path, to_add, model, bits)
+    with photos:
+        with progress_bar("encoding") as progress:
+            added = photos.add(to_add, progress=progress)
+        list_skipped(added.skipped)
+        return added._asdict() | {"held": len(photos.index), "model": photos.index.model}
+
+
+def _open(path: str, model: Path | None, bits: int | None) -> Photos:
+    from bitprint.photos import Photos
+    from bitprint.search.closing import on_error
+    from bitprint.search.stores import open_index
+
+    index = open_index(path, bits=bits)
+    with on_error(index.close):
+        photos = Photos(index)
+        if model is not None:
+            photos.check_model(model)
+    return photos
+
+
+def _create(path: str, listing: Listing, model: Path | None, bits: int | None) -> Photos:
+    from bitprint.photos import Photos
+    from bitprint.photos.encoder import Encoder
+
+    if model is None:
+        with progress_bar("learning") as progress:
+            photos = Photos.learn(path, listing, bits=bits or BITS, progress=progress)
+        note(f"learned from {photos.encoder.pictures} pictures without labels")
+        return photos
+    return Photos.create(path, Encoder.load(model))
+
+
+def _add_codes(path: str, file: Path) -> dict[str, Any]:
+    from bitprint.codes import Codes
+    from bitprint.search.stores import index_exists, open_index
+
+    codes = Codes.load(file)
+    exists = index_exists(path)
+    with open_index(path) if exists else open_index(path, bits=codes.bits, create=True) as opened:
+        if opened.model is not None:
+            raise ValueError(
+                f"{opened.path}: holds codes by {opened.model}, and {file} does not say what made "
+                "its codes; add pictures, or make another index"
+            )
+        opened.add(read_ids(file, len(codes)), codes)
+        return {"new": len(codes), "held": len(opened), "model": None}
+
+
+def _add_partitions(path: str, folder: str, model: Path | None) -> dict[str, Any]:
+    """Add what `bitprint encode --ray` has written; with its model, pictures can be searched."""
+    from bitprint.cluster import read_codes, read_job
+    from bitprint.photos import Photos
+    from bitprint.photos.encoder import Encoder
+    from bitprint.search.stores import index_exists, open_index
+
+    job = read_job(folder)
+    if index_exists(path):
+        opened = open_index(path, bits=job.bits, model=job.model)
+    elif model is None:
+        opened = open_index(path, bits=job.bits, model=job.model, create=True)
+    else:
+        encoder = Encoder.load(model)
+        if encoder.identity != job.model:
+            raise ValueError(f"{folder}: holds codes by {job.model}, not by {encoder.identity}")
+        opened = Photos.create(path, encoder).index
+    new = 0
+    with opened, progress_bar("adding") as progress:
+        for part in read_codes(folder):
+            opened.add(*part)
+            new += len(part.codes)
+            progress(new, job.pictures)
+        return {"new": new, "held": len(opened), "model": opened.model}
+
+
+def _read_names() -> list[str]:
+    """Names on standard input, one per line, or separated by null characters."""
+    content = typer.get_binary_stream("stdin").read()
+    names = (
+        content.split(b"\0") if b"\0" in content else content.replace(b"\r\n", b"\n").split(b"\n")
+    )
+    return [os.fsdecode(name) for name in names if name]

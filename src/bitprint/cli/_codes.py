@@ -1,0 +1,42 @@
+"""Files of codes, as `bitprint encode` writes them: with the ids beside them, one per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bitprint.codes import Codes
+
+
+def write_codes(codes: Codes, ids: Iterable[object], file: Path) -> None:
+    """Write N codes to a file, and their ids beside it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    codes.save(file)
+    text = "".join(f"{name}\n" for name in ids)
+    ids_beside(file).write_text(text, "utf-8", "surrogateescape")
+
+
+def is_codes(path: Path) -> bool:
+    """Whether a file is in the format of codes: after eight bytes begins a JSON object."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
+
+
+def ids_beside(file: Path) -> Path:
+    """Where the ids of a file of codes are."""
+    return file.with_name(file.name + ".ids.txt")
+
+
+def read_ids(file: Path, count: int) -> list[str]:
+    """Read the ids of a file of so many codes."""
+    beside = ids_beside(file)
+    if not beside.is_file():
+        raise FileNotFoundError(f"{beside}: no ids for the codes of {file}; one per line")
+    ids = beside.read_text("utf-8", "surrogateescape").split("\n")[:-1]
+    if len(ids) != count:
+        raise ValueError(f"{beside}: {len(ids)} ids for {count} codes; encode the pictures again")
+    return ids

@@ -1,0 +1,88 @@
+"""`bitprint encode`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bitprint.cli._codes import ids_beside, write_codes
+from bitprint.cli._shared import (
+    NAMED,
+    DataArgument,
+    LabelsOption,
+    goes_on,
+    items_of,
+    list_skipped,
+    note,
+    open_set,
+    progress_bar,
+)
+
+
+def encode(
+    run: Annotated[Path, typer.Argument(help="run folder of `bitprint train`")],
+    name: DataArgument,
+    place: Annotated[Path | None, typer.Argument(metavar="OUT", help="the same as --out")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="file for the codes, whose ids go to FILE.ids.txt; with --ray a folder"),
+    ] = None,
+    labels: LabelsOption = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="encode on a Ray cluster, local, auto or ray://host:10001: a folder, a list in "
+            "CSV or Parquet with a column path, or an object store such as s3://bucket/photos",
+        ),
+    ] = None,
+) -> None:
+    """Turn images into codes and save them; with --ray, an interrupted command goes on."""
+    target = out or place
+    if target is None or (out and place):
+        raise typer.BadParameter("say once where the codes go: OUT, or --out OUT")
+    if ray is None:
+        _encode_here(run, name, target, labels)
+    elif labels is not None:
+        raise typer.BadParameter("--labels is not for --ray, which takes a list of files instead")
+    else:
+        _encode_on_ray(run, name, target, ray)
+
+
+def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> None:
+    import numpy as np
+
+    from bitprint.data import data_home, load_folder
+    from bitprint.methods import load
+    from bitprint.methods._store import read_description
+
+    hasher, about = load(run), read_description(run)["about"]
+    with progress_bar(f"reading {name}") as progress:
+        if name in NAMED:
+            images = open_set(name, labels, progress)
+        else:
+            size, cache = about.get("size", 256), data_home() / "decoded"
+            images = load_folder(name, labels=labels, size=size, cache=cache, progress=progress)
+            list_skipped(images.skipped)
+    codes = hasher.encode(items_of(images, about.get("features"))(np.arange(len(images))))
+    assert images.ids is not None
+    write_codes(codes, images.ids, out)
+    note(f"{len(codes)} codes of {codes.bits} bits in {out}, their ids in {ids_beside(out)}")
+
+
+def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> None:
+    try:
+        from bitprint.cluster import connect, encode_collection, read_job
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    with goes_on(), connect(address), progress_bar("encoding") as progress:
+        encoded = encode_collection(run, source, out, progress=progress)
+    if encoded.partitions == 0:
+        note(f"{out} was finished already")
+    codes = encoded.new + encoded.kept
+    note(f"{codes} codes of {read_job(out).bits} bits in {out}, {encoded.new} of them new")
+    if encoded.failed:
+        failed = out / "failed.csv"
+        note(f"files without a code: {encoded.failed}, see {failed}", style="yellow")

@@ -1,0 +1,127 @@
+"""`bitprint search | duplicates`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bitprint.cli._codes import ids_beside, is_codes, read_ids
+from bitprint.cli._printing import print_found, print_hits
+from bitprint.cli._shared import IndexArgument, JsonOption, note, output, progress_bar, say
+
+if TYPE_CHECKING:
+    from bitprint.codes import Codes
+    from bitprint.photos import Photos
+    from bitprint.search.stores import Store
+
+
+def search(
+    path: IndexArgument,
+    query: Annotated[Path, typer.Argument(help="a picture, or a codes file")],
+    k: Annotated[int, typer.Option("-k", help="how many to find")] = 12,
+    label: Annotated[str | None, typer.Option(help="find only pictures with this label")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="write a contact sheet (HTML) here")] = None,
+    show: Annotated[bool, typer.Option("--open", help="open the contact sheet")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the pictures nearest to a picture, or the codes nearest to codes."""
+    from bitprint.codes import Codes
+    from bitprint.photos import Photos
+    from bitprint.search.stores import open_index
+
+    if is_codes(query):
+        if sheet or show:
+            raise typer.BadParameter("--sheet and --open are for a picture as the query")
+        codes = Codes.load(query)
+        with open_index(path) as opened:
+            found = _find(opened, codes, k, label)
+        print_found(zip(_query_names(query, len(codes)), found, strict=True), as_json)
+        return
+    with Photos.open(path) as photos:
+        hits = _find(photos.index, _encode_query(photos, query), k, label)[0]
+    if as_json:
+        model = photos.index.model
+        output.print_json(
+            data={"query": str(query), "model": model, "results": hits}, ensure_ascii=True
+        )
+    else:
+        note(f"codes by {photos.index.model}")
+        print_hits(hits)
+    if sheet or show:
+        _write_sheet(query, hits, sheet, show)
+
+
+def duplicates(
+    path: IndexArgument,
+    radius: Annotated[
+        int, typer.Option("-r", "--radius", help="how many bits may differ; 0 is the strictest")
+    ] = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Group pictures that are nearly identical."""
+    from bitprint.photos import find_duplicates
+    from bitprint.photos.files import printable
+    from bitprint.search.stores import open_index
+
+    with open_index(path) as opened, progress_bar("comparing") as progress:
+        groups = find_duplicates(opened, radius, progress=progress)
+    if as_json:
+        output.print_json(data=[group._asdict() for group in groups], ensure_ascii=True)
+        return
+    for group in groups:
+        say(f"{len(group.ids)} alike, at most {group.distance} bits apart")
+        for name in group.ids:
+            say(f"  {printable(str(name))}")
+    note(f"{len(groups)} groups within {radius} bits")
+
+
+def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[dict[str, Any]]]:
+    """The hits of each query: id, path, distance and labels."""
+    ids, distances = opened.search(codes, k, label)
+    found = []
+    for names, bits in zip(ids.tolist(), distances.tolist(), strict=True):
+        hits = [
+            (name, distance) for name, distance in zip(names, bits, strict=True) if distance >= 0
+        ]
+        items = opened.items([name for name, _ in hits])
+        found.append(
+            [
+                {"id": name, "path": item.path, "distance": distance, "labels": list(item.labels)}
+                for (name, distance), item in zip(hits, items, strict=True)
+            ]
+        )
+    return found
+
+
+def _encode_query(photos: Photos, query: Path) -> Codes:
+    from bitprint.data.decoding import decode_image
+
+    return photos.encoder.encode([decode_image(query, photos.encoder.size)])
+
+
+def _write_sheet(query: Path, hits: list[dict[str, Any]], sheet: Path | None, show: bool) -> None:
+    from bitprint.photos.sheet import Tile, contact_sheet
+
+    tiles = [Tile(str(query), "query")]
+    tiles += [Tile(hit["path"], f"{hit['distance']} bits") for hit in hits]
+    page = contact_sheet(f"Nearest to {query.name}", tiles)
+    if sheet is None:
+        handle, name = tempfile.mkstemp(prefix="bitprint-", suffix=".html")
+        os.close(handle)
+        sheet = Path(name)
+    sheet.write_text(page, "utf-8")
+    note(f"contact sheet in {sheet}")
+    if show:
+        webbrowser.open(sheet.resolve().as_uri())
+
+
+def _query_names(file: Path, count: int) -> list[str]:
+    """Names of queries: their ids where there are some, and numbers otherwise."""
+    if ids_beside(file).is_file():
+        return read_ids(file, count)
+    return [str(number) for number in range(count)]
