@@ -10,6 +10,15 @@ from hypothesis.extra import numpy as arrays
 
 from bitprint.methods.discrete import discrete_descent, ridge, sgn
 
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.fixture(autouse=True, scope="module", params=DEVICES)
+def device(request):
+    """Every test runs on each device there is: a GPU has a kernel of its own."""
+    with torch.device(request.param):
+        yield request.param
+
 
 def random_problem(seed, count=40, bits=6, classes=4, ratio=0.1):
     """Codes, classifier and pull of a labelled set, rows = samples, as DSDH would meet them."""
@@ -25,8 +34,8 @@ def random_problem(seed, count=40, bits=6, classes=4, ratio=0.1):
 
 
 def descend(codes, classifier, pull, sweeps=10):
-    tensors = (torch.from_numpy(np.array(part, float)) for part in (codes, classifier, pull))
-    return discrete_descent(*tensors, sweeps=sweeps).numpy()
+    tensors = (torch.tensor(np.array(part, float)) for part in (codes, classifier, pull))
+    return discrete_descent(*tensors, sweeps=sweeps).numpy(force=True)
 
 
 def values(codes, classifier, pull):
@@ -129,6 +138,13 @@ def test_equals_equation_18_on_real_numbers(ratio, start):
         np.testing.assert_array_equal(descend(codes, classifier, pull, sweeps), expected)
 
 
+@pytest.mark.parametrize("bits", [1, 33, 64, 100])
+def test_equals_equation_18_at_any_length(bits):
+    codes, classifier, pull = random_problem(8, count=30, bits=bits, classes=5)
+    expected = reference.descend(codes.T, classifier, pull.T, 10).T
+    np.testing.assert_array_equal(descend(codes, classifier, pull), expected)
+
+
 def optimal_share(ratio):
     """How many samples reach the best of all 2^K codes."""
     shares = []
@@ -175,7 +191,7 @@ def test_starts_from_zeros_without_leaving_any_where_arguments_are_not_zero():
 
 
 def test_input_is_left_alone_and_dtype_and_device_are_kept():
-    problem = [torch.from_numpy(part) for part in random_problem(5)]
+    problem = [torch.tensor(part) for part in random_problem(5)]
     for dtype in (torch.float32, torch.float64):
         codes, classifier, pull = (part.to(dtype) for part in problem)
         copies = codes.clone(), classifier.clone(), pull.clone()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import torch
 from numba import njit
@@ -71,12 +73,23 @@ def discrete_descent(codes: Tensor, classifier: Tensor, pull: Tensor, sweeps: in
     >>> discrete_descent(start, torch.zeros(2, 1), pull=torch.tensor([[-3.0, 0.0]])).tolist()
     [[-1.0, 1.0]]
     """
+    if codes.is_cuda and find_spec("triton"):
+        from bitprint.methods import discrete_gpu  # Triton comes with torch where there are GPUs
+
+        weights = classifier.detach().double()
+        gram = (weights @ weights.t()).fill_diagonal_(0)
+        start, pull = codes.detach().double(), pull.detach().double()
+        return discrete_gpu.descend(start, gram, pull, sweeps).to(codes)
+    return _descent_on_cpu(codes, classifier, pull, sweeps)
+
+
+def _descent_on_cpu(codes: Tensor, classifier: Tensor, pull: Tensor, sweeps: int) -> Tensor:
     bits = codes.detach().cpu().numpy().astype(np.float64)
     weights = classifier.detach().cpu().numpy().astype(np.float64)
     pulls = pull.detach().cpu().numpy().astype(np.float64)
     gram = weights @ weights.T
     np.fill_diagonal(gram, 0)
-    # Samples are independent of each other, and a few rows of K numbers are no work for a GPU.
+    # Samples are independent of each other.
     on_every_core(
         lambda rows: _descend(bits[rows], bits[rows] @ gram, gram, pulls[rows], sweeps),
         len(bits),

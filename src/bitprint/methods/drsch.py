@@ -46,7 +46,7 @@ class WeightedHead(nn.Module):
 
 
 class DSCH(DeepHasher):
-    """Deep semantic comparison hashing, DRSCH without its regulariser.
+    """Deep similarity comparison hashing, DRSCH without its regulariser.
 
     Outputs v become weighted codes ``x = w o tanh(beta v / 2)``, with a learned weight for each
     bit, and triplets of an image, a similar and a dissimilar one are to keep their order::
