@@ -96,6 +96,33 @@ def same_convolution(image, filters, stride):
     return out
 
 
+@pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 1), (1, 4), (2, 4)])
+def test_a_norm_at_rest_is_folded_with_the_same_outputs_and_gradients(stride, groups):
+    torch.manual_seed(0)
+    layer = _ConvNorm(4, 4, 3, stride=stride, groups=groups, linear=True).double().eval()
+    for value in (*layer.norm.parameters(), layer.norm.running_mean, layer.norm.running_var):
+        value.data.uniform_(0.5, 2.0)
+    image = torch.randn(2, 4, 7, 6, dtype=torch.float64)
+    seen = []
+    for at_rest in (True, False):
+        # In training mode, but with the averages that it has: the norm itself does the work.
+        layer.norm.train(not at_rest)
+        layer.norm.forward = lambda x: torch.nn.functional.batch_norm(
+            x,
+            layer.norm.running_mean,
+            layer.norm.running_var,
+            layer.norm.weight,
+            layer.norm.bias,
+            eps=layer.norm.eps,
+        )
+        layer.zero_grad()
+        out = layer(image)
+        out.square().sum().backward()
+        seen.append([out.detach(), *(value.grad.clone() for value in layer.parameters())])
+    for folded, plain in zip(*seen, strict=True):
+        torch.testing.assert_close(folded, plain, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("size", [(8, 8), (7, 7), (8, 7)])
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])

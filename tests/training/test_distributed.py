@@ -53,6 +53,7 @@ CASES |= {
     "batch norm": ({"method": "dpsh", "backbone": "small", **SGD}, "images"),
     "dropout": ({"method": "dtsh", "backbone": "cnnh", **SGD, "lr": 1e-5}, "images"),
     "averaged": ({"method": "dsdh", "backbone": "small", "average": 0.8, **SGD}, "images"),
+    "boxes": ({"method": "dsdh", "backbone": "small", "cutmix": 1.0, **SGD}, "images"),
     "another start": ({"method": "dpsh", **SGD}, "features"),
     "augmented": (
         {"method": "dpsh", "backbone": "small", "augment": "flip+shift+colour+erase", **SGD},

@@ -13,12 +13,21 @@ def test_counts_are_whole_numbers_of_at_least_one(name, value):
         Training(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["lr", "trunk_lr"])
-@pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["lr", "trunk_lr", "cutmix", "drop_blocks", "average"])
+@pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf, -math.inf, "some"])
 def test_rates_are_finite_and_not_negative(name, value):
     with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0"):
         Training(**{name: value})
     assert getattr(Training(**{name: 0}), name) == 0
+
+
+def test_shares_are_shares():
+    assert Training(cutmix=1).cutmix == 1
+    with pytest.raises(ValueError, match=r"cutmix must be at most 1, got 1\.1"):
+        Training(cutmix=1.1)
+    for name in ("drop_blocks", "average"):
+        with pytest.raises(ValueError, match=f"{name} must be below 1, got 1"):
+            Training(**{name: 1})
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
 """What a training plan changes in the network's own work: batch norms, and mirror images."""
 
+from collections import OrderedDict
+
 import numpy as np
 import torch
 from torch import nn
 
 import bitprint as bp
 from bitprint.data import ImageSet
+from bitprint.training.distributed import ALONE
+from bitprint.training.plan import Training
+from bitprint.training.step import Step
 
 RNG = np.random.default_rng(0)
 IMAGES = ImageSet(RNG.integers(0, 256, (24, 16, 16, 3), np.uint8), labels=np.arange(24) % 3)
@@ -28,6 +33,15 @@ def test_frozen_norms_keep_their_averages_and_still_learn_their_weights():
         assert torch.equal(layer.running_var, torch.ones_like(layer.running_var))
         assert not torch.equal(layer.weight, torch.ones_like(layer.weight))
     assert not any(torch.equal(layer.running_var, frozen[0].running_var) for layer in free[:1])
+
+
+def test_norms_that_see_all_gpus_are_frozen_too():
+    net = nn.Sequential(OrderedDict(trunk=nn.BatchNorm2d(3), head=nn.Linear(3, 3)))
+    net.trunk = nn.SyncBatchNorm.convert_sync_batchnorm(net.trunk)
+    for frozen in (True, False):
+        Step(net, None, None, Training(freeze_norms=frozen), ALONE).begin_epoch()
+        assert net.training
+        assert net.trunk.training is not frozen
 
 
 def test_with_frozen_norms_an_image_is_trained_on_as_it_is_encoded():

@@ -22,6 +22,7 @@ from bitprint.data.vectors import Data, as_features
 from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher
 from bitprint.nets import create_trunk, restore_trunk
+from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.supervision import check_several_classes, class_count, class_matrix
 from bitprint.training.distributed import Workers, current_workers
 from bitprint.training.feed import Feed, Source, item_shape
@@ -331,6 +332,11 @@ def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNe
     automatic = training.precision == "auto" and device.type == "cuda"
     net.mixed = automatic or training.precision == "bfloat16"
     net.mirror = training.mirror
+    skipped = [layer for layer in net.modules() if isinstance(layer, StochasticDepth)]
+    if training.drop_blocks and not skipped:
+        raise ValueError(f"{net.trunk.name} has no blocks to skip: drop_blocks must be 0")
+    for layer in skipped:
+        layer.dropout.p = training.drop_blocks
     net.to(device)
     for module in net.modules():
         if isinstance(module, nn.Conv2d):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -39,8 +40,8 @@ class DSDH(DeepHasher):
         weights that let the classifier act: at eta / mu = 55 it hardly does.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
-        the paper's 1, 0.1 and 55; with "balanced" N / 10, N / 100 and N / 10, which keep their
-        strength whatever the size of the training set.
+        the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
+        whatever the size of the training set, mu is 10 eta and nu is eta.
     backbone, training, device, seed
         As in `DeepHasher`.
 
@@ -89,11 +90,12 @@ class DSDH(DeepHasher):
 
         Examples
         --------
-        >>> DSDH(bits=12).weights(5000), DSDH(bits=12, mode="balanced").weights(5000)
-        ((1.0, 0.1, 55.0), (500.0, 50.0, 500.0))
+        >>> DSDH(bits=16).weights(5000), DSDH(bits=16, mode="balanced").weights(5000)
+        ((1.0, 0.1, 55.0), (2000.0, 200.0, 200.0))
         """
         if self.mode == "balanced":
-            defaults = (count / 10, count / 100, count / 10)
+            pull = count * math.sqrt(self.bits) / 100
+            defaults = (10 * pull, pull, pull)
         else:
             defaults = (1.0, 0.1, 55.0)
         given = (self.mu, self.nu, self.eta)

@@ -4,24 +4,52 @@ from __future__ import annotations
 
 from typing import Any
 
-RECIPES: dict[str, dict[str, Any]] = {
-    # Strengths that do not depend on the number of images, and an optimiser that suits pretrained
-    # networks: see DSDH on CIFAR-10 in `results/`.
-    "dsdh": {
-        "mode": "balanced",
-        "epochs": 40,
-        "optimizer": "adamw",
-        "lr": 1e-3,
-        "trunk_lr": 3e-4,
-        "schedule": "cosine",
-        "weight_decay": 0.01,
-        "augment": "flip+shift",
-    }
+_USUAL: dict[str, Any] = {
+    "epochs": 40,
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "trunk_lr": 3e-4,
+    "schedule": "cosine",
+    "weight_decay": 0.01,
+    "augment": "flip+shift",
 }
-"""Options of `bitprint.create` for training the network of a method on one's own images."""
+# Keeps what a pretrained network knows while it learns from few images.
+_GENTLE = {"freeze_norms": True, "cutmix": 0.5, "average": 0.99, "mirror": True}
+_FROM_SCRATCH = ("small", "cnnh", "nin", "nin-small")
 
-RECIPES_ON_FEATURES: dict[str, dict[str, Any]] = {
-    # A small network that begins at random: cheap, and in need of more steps at a higher rate.
-    "dsdh": RECIPES["dsdh"] | {"epochs": 150, "trunk_lr": 1e-3, "augment": "none"}
-}
-"""The same for a small network on features."""
+
+def recipe(method: str, backbone: str) -> dict[str, Any]:
+    """Options of `bitprint.create` for one's own images, where we know better than the authors.
+
+    What each part of it brings is in `results/README.md`.
+
+    Parameters
+    ----------
+    method : str
+        Name of a method; for all but DSDH the result is empty.
+    backbone : str
+        Name of its network, "mlp" for features.
+
+    Examples
+    --------
+    >>> recipe("dsdh", "efficientnet-lite0")["mode"], recipe("itq", "mlp")
+    ('balanced', {})
+    """
+    return {"mode": "balanced", **training_recipe(backbone)} if method == "dsdh" else {}
+
+
+def training_recipe(backbone: str) -> dict[str, Any]:
+    """The part of the recipe that any deep method can be trained by.
+
+    Examples
+    --------
+    >>> training_recipe("efficientnet-lite0")["drop_blocks"], training_recipe("small")["epochs"]
+    (0.2, 40)
+    """
+    name = backbone.partition(":")[0]
+    if name == "mlp":  # begins at random: cheap, and in need of more steps at a higher rate
+        return _USUAL | {"epochs": 150, "trunk_lr": 1e-3, "augment": "none"}
+    if name in _FROM_SCRATCH:
+        return dict(_USUAL)
+    blocks = {"drop_blocks": 0.2} if name.startswith("efficientnet-lite") else {}
+    return _USUAL | _GENTLE | blocks

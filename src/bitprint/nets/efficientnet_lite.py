@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitprint.nets.preprocess import Preprocess
+from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.nets.trunk import Trunk, he_init
 
 # Kernel, stride, expansion, channels and repeats of each stage, before scaling.
@@ -151,8 +152,24 @@ class _ConvNorm(nn.Module):
             top, bottom = self._same_padding(x.shape[2])
             left, right = self._same_padding(x.shape[3])
             x = functional.pad(x, (left, right, top, bottom))
-        out: Tensor = self.activation(self.norm(self.conv(x)))
-        return out
+        out = self.norm(self.conv(x)) if self.norm.training else self._folded(x)
+        activated: Tensor = self.activation(out)
+        return activated
+
+    def _folded(self, x: Tensor) -> Tensor:
+        """Fixed means and variances are a scaling of the weights: one pass over the data less."""
+        conv, norm = self.conv, self.norm
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+        return functional.conv2d(
+            x,
+            conv.weight * scale[:, None, None, None],
+            norm.bias - norm.running_mean * scale,
+            conv.stride,
+            conv.padding,
+            groups=conv.groups,
+        )
 
     def _same_padding(self, length: int) -> tuple[int, int]:
         """Before and after: ceil(length / stride) results, the odd cell of padding comes last."""
@@ -171,10 +188,11 @@ class _Block(nn.Module):
         self.depthwise = _ConvNorm(inner, inner, kernel, stride=stride, groups=inner)
         self.project = _ConvNorm(inner, after, 1, linear=True)
         self.residual = stride == 1 and before == after
+        self.depth = StochasticDepth()
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.project(self.depthwise(self.expand(x)))
-        return x + out if self.residual else out
+        return x + self.depth(out) if self.residual else out
 
 
 def _scaled_width(channels: int, factor: float) -> int:

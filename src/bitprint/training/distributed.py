@@ -92,6 +92,10 @@ class Workers:
             outputs = net(items)
         return outputs if self.size == 1 else self._gather(outputs, count)
 
+    def gather(self, own: Tensor, count: int) -> Tensor:
+        """A whole batch of `count` items, of which this process has its `part`; no gradients."""
+        return own if self.size == 1 else self._gather(own, count)
+
     def sum(self, values: Tensor) -> Tensor:
         """Sum of the processes' `values`, with gradients to all of them."""
         if self.size == 1:

@@ -38,6 +38,12 @@ class Training:
     augment : str
         "none", or some of "flip", "shift", "colour" and "erase" joined by plus signs: random
         changes of the images, see `bitprint.training.augment`.
+    cutmix : float
+        Share of the batches whose images carry a box of another image, and count in proportion to
+        its size as both: see `bitprint.training.cutmix`.
+    drop_blocks : float
+        Share of the residual blocks that an image skips in training, see
+        `bitprint.nets.stochastic_depth`; for networks that have some: EfficientNet-Lite.
     average : float
         Where it is not 0, the network at the end is a running average of all networks on the
         way, of which this share stays at each step: 0.99 looks back over some hundred steps.
@@ -71,6 +77,8 @@ class Training:
     momentum: float = 0.0
     weight_decay: float = 5e-4
     augment: str = "none"
+    cutmix: float = 0.0
+    drop_blocks: float = 0.0
     average: float = 0.0
     freeze_norms: bool = False
     mirror: bool = False
@@ -84,14 +92,17 @@ class Training:
                 continue
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1")
-        for name in ("lr", "trunk_lr", "momentum", "weight_decay"):
+        for name in _RATES:
             rate = getattr(self, name)
             if name == "trunk_lr" and rate is None:
                 continue
             if not isinstance(rate, int | float) or not (math.isfinite(rate) and rate >= 0):
                 raise ValueError(f"{name} must be a finite number of at least 0, got {rate!r}")
-        if not 0 <= self.average < 1:
-            raise ValueError(f"average must be at least 0 and below 1, got {self.average!r}")
+        if self.cutmix > 1:
+            raise ValueError(f"cutmix must be at most 1, got {self.cutmix!r}")
+        for name in ("average", "drop_blocks"):
+            if getattr(self, name) >= 1:
+                raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -128,6 +139,7 @@ class Training:
         return 1.0
 
 
+_RATES = ("lr", "trunk_lr", "momentum", "weight_decay", "cutmix", "drop_blocks", "average")
 _CHOICES = {
     "optimizer": ("sgd", "adamw"),
     "schedule": ("log", "cosine", "constant"),

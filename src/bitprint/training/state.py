@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -33,6 +33,10 @@ class State:
     >>> state = State(labels, classes=torch.eye(2)[labels], batch_size=2)
     >>> len(state), state.device
     (3, device(type='cpu'))
+    >>> state.tensors["U"] = torch.zeros(3, 12)
+    >>> state.copy().tensors["U"] += 1
+    >>> state.tensors["U"].max().item()
+    0.0
     """
 
     labels: Tensor
@@ -42,6 +46,11 @@ class State:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def copy(self) -> State:
+        """The same training set with buffers of its own."""
+        tensors = {name: value.clone() for name, value in self.tensors.items()}
+        return replace(self, tensors=tensors)
 
     @property
     def device(self) -> torch.device:

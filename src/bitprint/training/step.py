@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from bitprint.training.augment import augment
 from bitprint.training.average import follow
+from bitprint.training.cutmix import Cut, draw_cut
 from bitprint.training.distributed import Workers
 from bitprint.training.graphs import Captured
 from bitprint.training.plan import Training
@@ -51,7 +52,7 @@ class Step:
         self._net.train()
         if self._training.freeze_norms:
             for layer in self._net.modules():
-                if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+                if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.SyncBatchNorm):
                     layer.eval()
 
     def __call__(
@@ -70,9 +71,11 @@ class Step:
         generator : torch.Generator
             Draws the changes.
         """
+        cut = None
         if items.ndim == 4:
             items = self._augmented(items, len(rows), generator)
-        parts = self._objective.loss(self._outputs(items, len(rows)), rows, self._state)
+            items, cut = self._with_boxes(items, len(rows), generator)
+        parts = self._loss(self._outputs(items, len(rows)), rows, cut)
         self.optimizer.zero_grad(set_to_none=True)
         torch.stack(list(parts.values())).sum().backward()
         self._workers.sum_gradients(self._net)
@@ -91,6 +94,33 @@ class Step:
         if self._workers.size == 1:
             return self._captured(items)
         return self._workers.forward(self._net, items, count)
+
+    def _loss(self, outputs: Tensor, rows: Tensor, cut: Cut | None) -> dict[str, Tensor]:
+        """Parts of the loss; of images with a box, the mean for what they are and what it is."""
+        parts = self._objective.loss(outputs, rows, self._state)
+        if cut is None:
+            return parts
+        # What the outputs are to the others' labels leaves no trace in the buffers.
+        others = rows[cut.partners.to(rows.device, non_blocking=True)]
+        as_others = self._objective.loss(outputs, others, self._state.copy())
+        return {
+            name: cut.share * value + (1 - cut.share) * as_others[name]
+            for name, value in parts.items()
+        }
+
+    def _with_boxes(
+        self, items: Tensor, count: int, generator: torch.Generator
+    ) -> tuple[Tensor, Cut | None]:
+        """Draw a box for a batch of `count`, and paste it into this process's images."""
+        if not self._training.cutmix:
+            return items, None
+        shape = torch.Size((count, *items.shape[1:]))
+        cut = draw_cut(shape, self._training.cutmix, generator)
+        if cut is None:
+            return items, None
+        partners = self._workers.part(cut.partners).to(items.device, non_blocking=True)
+        others = self._workers.gather(items, count)[partners]
+        return cut.paste(items, others), cut
 
     def _augmented(self, items: Tensor, count: int, generator: torch.Generator) -> Tensor:
         """Change this process's images of a batch of `count` as one process would change them."""

@@ -1,0 +1,32 @@
+"""StochasticDepth: residual blocks that some images of a batch skip in training."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class StochasticDepth(nn.Module):
+    """Multiply what a block adds to its input by 0 for some images, by 1 / (1 - p) for the others.
+
+    Huang, Sun, Liu, Sedra and Weinberger, "Deep Networks with Stochastic Depth", ECCV 2016. The
+    share p is that of `dropout`, at first 0; in evaluation nothing is skipped.
+
+    Examples
+    --------
+    >>> import torch
+    >>> depth = StochasticDepth()
+    >>> depth.dropout.p = 0.5
+    >>> sorted(set(depth(torch.ones(100, 3, 2, 2)).mean(dim=(1, 2, 3)).tolist()))
+    [0.0, 2.0]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, branch: Tensor) -> Tensor:
+        """(n, channels, height, width) -> the same, with some of the n set to zero."""
+        if not self.training or self.dropout.p == 0:
+            return branch
+        kept: Tensor = self.dropout(branch.new_ones(len(branch), 1, 1, 1))
+        return branch * kept

@@ -1,0 +1,33 @@
+"""What we recommend can be created, and fits the network it is recommended for."""
+
+import pytest
+
+import bitprint as bp
+from bitprint.methods.recipes import recipe, training_recipe
+from bitprint.training.plan import Training
+
+BACKBONES = ["mlp", "small", "cnnh", "nin:48", "efficientnet-lite0", "hub:microsoft/resnet-50"]
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_dsdh_can_be_created_by_its_recipe(backbone):
+    hasher = bp.create("dsdh", bits=12, backbone=backbone, **recipe("dsdh", backbone))
+    assert hasher.mode == "balanced"
+    assert hasher.training == Training(**training_recipe(backbone))
+
+
+@pytest.mark.parametrize("method", ["dpsh", "itq"])
+def test_there_is_none_for_others(method):
+    assert recipe(method, "small") == {}
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "small", "cnnh", "nin:48"])
+def test_norms_of_a_network_from_scratch_are_not_frozen(backbone):
+    training = Training(**training_recipe(backbone))
+    assert not training.freeze_norms
+    assert training.drop_blocks == 0
+
+
+def test_only_networks_with_blocks_skip_some():
+    assert training_recipe("efficientnet-lite2")["drop_blocks"] > 0
+    assert "drop_blocks" not in training_recipe("hub:microsoft/resnet-50")
