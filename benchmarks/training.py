@@ -34,14 +34,15 @@ from torch import Tensor, nn
 
 import bitprint as bp
 from bitprint.data import ImageSet
+from bitprint.data.feed import Feed
 from bitprint.devices import pick_device
 from bitprint.methods import DeepHasher, list_methods, method
+from bitprint.nets.network import HashNetwork
 from bitprint.training.augment import augment
 from bitprint.training.distributed import ALONE
-from bitprint.training.feed import Feed
 from bitprint.training.graphs import Captured
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNetwork, State
+from bitprint.training.state import State
 from bitprint.training.step import Step
 
 PAIRWISE = ("dpsh", "dsdh authors", "dsdh paper", "dsdh balanced", "dsdh-a", "dsdh-b", "dsdh-c")

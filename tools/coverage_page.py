@@ -31,8 +31,8 @@ hardware and dates are on the page of each method. The paper took most of its fi
 papers, and its networks are not ours: this is no like-for-like comparison. The commands train on
 EfficientNet-Lite0, and Table 1's methods without a network on GIST; `--backbone` and `--features`
 choose another. Not all settings were chosen blind: `results/README.md` says which were not, those
-of DSDH at mu = eta = N / 10 among them. NUS-WIDE is not measured at all: its images cannot be fetched by a
-program.
+of DSDH at mu = eta = N / 10 among them. NUS-WIDE is not measured at all: its images cannot be
+fetched by a program.
 
 This page is written by `python tools/docs.py`.
 

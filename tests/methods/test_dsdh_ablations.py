@@ -9,8 +9,9 @@ import bitprint as bp
 from bitprint.methods.dpsh import DPSH
 from bitprint.methods.dsdh_ablations import DSDHA, DSDHB, DSDHC
 from bitprint.nets.mlp import MLP
+from bitprint.nets.network import HashNetwork
 from bitprint.supervision import class_matrix
-from bitprint.training.state import HashNetwork, State
+from bitprint.training.state import State
 
 BITS = 5
 ONE = np.array([0, 1, 1, 2, 0, 2, 1])

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from bitprint.data.feed import Feed
 from bitprint.methods.dpsh import DPSH
 from bitprint.methods.dsdh import DSDH
 from bitprint.nets.mlp import MLP
+from bitprint.nets.network import HashNetwork
 from bitprint.supervision import class_matrix
-from bitprint.training.feed import Feed
 from bitprint.training.loop import train
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNetwork, State
+from bitprint.training.state import State
 
 INPUTS, HIDDEN, BITS, COUNT, BATCH, EPOCHS = 5, 7, 6, 22, 8, 3
 TRAINING = Training(epochs=EPOCHS, batch_size=BATCH)

@@ -96,5 +96,5 @@ def test_a_run_that_is_resumed_ends_with_the_same_average(tmp_path):
 
 @pytest.mark.parametrize("average", [-0.1, 1.0, float("nan")])
 def test_an_average_of_everything_or_less_than_nothing_is_refused(average):
-    with pytest.raises(ValueError, match="average must be at least 0 and below 1"):
+    with pytest.raises(ValueError, match="average must be "):
         Training(average=average)

@@ -11,12 +11,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bitprint as bp
+from bitprint.data.feed import Feed
 from bitprint.nets.mlp import MLP
-from bitprint.training.feed import Feed
+from bitprint.nets.network import HashNetwork
 from bitprint.training.loop import train
 from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
-from bitprint.training.state import HashNetwork, State
+from bitprint.training.state import State
 
 CPU = torch.device("cpu")
 COUNT, INPUTS, BITS = 22, 3, 4

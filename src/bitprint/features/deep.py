@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bitprint.data.decoding import Progress
+from bitprint.data.feed import Feed, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.devices import pick_device
 from bitprint.nets import Trunk, create_trunk
-from bitprint.training.feed import Feed, item_shape
-from bitprint.training.state import HashNetwork
+from bitprint.nets.network import HashNetwork
 
 
 def deep_features(

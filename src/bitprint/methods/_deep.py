@@ -17,19 +17,20 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from bitprint.codes import check_bits
+from bitprint.data.feed import Feed, Source, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
 from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher
 from bitprint.nets import create_trunk, restore_trunk
+from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.supervision import check_several_classes, class_count, class_matrix
 from bitprint.training.distributed import Workers, current_workers
-from bitprint.training.feed import Feed, Source, item_shape
 from bitprint.training.loop import train
 from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
-from bitprint.training.state import HashNetwork, State
+from bitprint.training.state import State
 
 _ENCODE_BATCH = 256
 

@@ -10,10 +10,11 @@ from torch.nn import functional
 from bitprint.data.vectors import Data
 from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
 from bitprint.methods.product import assign, improve, random_codebooks, reconstruct
+from bitprint.nets.network import HashNetwork
 from bitprint.quantised import QuantisedCodes
 from bitprint.supervision import similarity
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNetwork, State
+from bitprint.training.state import State
 
 _LLOYD_ITERATIONS = 10
 _MOST_BITS_OF_A_BOOK = 8

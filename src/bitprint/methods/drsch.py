@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from bitprint.codes import Codes, check_bits
 from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
+from bitprint.nets.network import HashNetwork
 from bitprint.supervision import similarity
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNetwork, State
+from bitprint.training.state import State
 from bitprint.training.triplets import batch_triplets, masked_mean
 from bitprint.weighted import WeightedCodes
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +19,12 @@ def start_average(net: nn.Module, state: State) -> None:
     """
     for name, value in _followed(net).items():
         state.tensors[_PREFIX + name] = value.detach().clone()
+
+
+def without_average(state: State) -> State:
+    """A state whose buffers are copies of the method's own."""
+    own = {name: value for name, value in state.tensors.items() if not name.startswith(_PREFIX)}
+    return replace(state, tensors={name: value.clone() for name, value in own.items()})
 
 
 def follow(net: nn.Module, state: State, decay: float, steps: int) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitprint.training.average import finish_average, start_average
+from bitprint.data.feed import Feed
+from bitprint.nets.network import HashNetwork
 from bitprint.training.distributed import ALONE, Workers
-from bitprint.training.feed import Feed
 from bitprint.training.order import balanced_order
 from bitprint.training.plan import Training
 from bitprint.training.progress import EpochBar
 from bitprint.training.run import RunFolder
-from bitprint.training.state import HashNetwork, Objective, State
+from bitprint.training.state import Objective, State
 from bitprint.training.step import Step
 from bitprint.training.whole_batch import whole_batches
 
@@ -78,8 +78,6 @@ def train(
     """
     step = Step(net, objective, state, training, workers)
     objective.prepare(state)
-    if training.average:
-        start_average(net, state)
     first, history = run.restore(net, step.optimizer, state) if run else (0, [])
     _begin_alike(net, state, first, run, workers)
     devices = [state.device] if state.device.type == "cuda" else []
@@ -109,8 +107,7 @@ def train(
                 run.write_metrics(history)
                 if run.due() or epoch + 1 == training.epochs:
                     run.save(history, net, step.optimizer, state)
-    if training.average:
-        finish_average(net, state)
+    step.finish()
     return history
 
 
@@ -157,6 +154,7 @@ def _begin_alike(
 
 
 def _mix(seed: int, epoch: int) -> int:
+    """A seed for an epoch, even: the odd one after it is that of a second generator."""
     return (seed * 1_000_003 + epoch) * 2 % 2**63
 
 

@@ -1,14 +1,12 @@
-"""What training keeps besides the network: labels, buffers and the network's wrapper."""
+"""State and Objective: what training keeps besides the network, and what a method adds to it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
-
-from bitprint.nets.trunk import Trunk
+from torch import Tensor
 
 
 @dataclass
@@ -33,10 +31,6 @@ class State:
     >>> state = State(labels, classes=torch.eye(2)[labels], batch_size=2)
     >>> len(state), state.device
     (3, device(type='cpu'))
-    >>> state.tensors["U"] = torch.zeros(3, 12)
-    >>> state.copy().tensors["U"] += 1
-    >>> state.tensors["U"].max().item()
-    0.0
     """
 
     labels: Tensor
@@ -46,11 +40,6 @@ class State:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    def copy(self) -> State:
-        """The same training set with buffers of its own."""
-        tensors = {name: value.clone() for name, value in self.tensors.items()}
-        return replace(self, tensors=tensors)
 
     @property
     def device(self) -> torch.device:
@@ -69,42 +58,3 @@ class Objective(Protocol):
 
     def after_epoch(self, state: State) -> dict[str, float]:
         """Work between epochs; returns figures for `metrics.csv`."""
-
-
-class HashNetwork(nn.Module):
-    """A trunk and a hash layer: uint8 images (or feature vectors) to real outputs.
-
-    The trunk runs in bfloat16 where `mixed` says so; the hash layer and the loss are float32. With
-    `mirror`, an image is encoded by the mean of the outputs for it and for its mirror image.
-
-    Examples
-    --------
-    >>> from bitprint.nets import create_trunk
-    >>> trunk = create_trunk("small", input_shape=(8, 8, 3))
-    >>> net = HashNetwork(trunk, nn.Linear(trunk.out_features, 12))
-    >>> net(torch.zeros((5, 8, 8, 3), dtype=torch.uint8)).shape
-    torch.Size([5, 12])
-    """
-
-    def __init__(self, trunk: Trunk, head: nn.Module) -> None:
-        super().__init__()
-        self.trunk = trunk
-        self.head = head
-        self.mixed = False
-        self.mirror = False
-
-    def forward(self, items: Tensor) -> Tensor:
-        """Outputs of the hash layer for items as a `Feed` gives them."""
-        inputs = self.trunk.preprocess(items)
-        outputs = self._outputs(inputs)
-        if self.mirror and inputs.ndim == 4 and not self.training:
-            outputs = (outputs + self._outputs(inputs.flip(3))) / 2
-        return outputs
-
-    def _outputs(self, inputs: Tensor) -> Tensor:
-        if inputs.ndim == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.mixed):
-            features = self.trunk(inputs)
-        outputs: Tensor = self.head(features.float())
-        return outputs

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from bitprint.nets.network import HashNetwork
 from bitprint.training.augment import augment
-from bitprint.training.average import follow
+from bitprint.training.average import finish_average, follow, start_average, without_average
 from bitprint.training.cutmix import Cut, draw_cut
 from bitprint.training.distributed import Workers
 from bitprint.training.graphs import Captured
 from bitprint.training.plan import Training
-from bitprint.training.state import HashNetwork, Objective, State
+from bitprint.training.state import Objective, State
 
 
 class Step:
@@ -46,6 +47,8 @@ class Step:
         self._training = training
         self._workers = workers
         self._captured = Captured(net, training.batch_size)
+        if training.average:
+            start_average(net, state)
 
     def begin_epoch(self) -> None:
         """Put the network into the mode in which it is trained."""
@@ -84,6 +87,11 @@ class Step:
             follow(self._net, self._state, self._training.average, steps)
         return {name: value.detach() for name, value in parts.items()}
 
+    def finish(self) -> None:
+        """Give the network the averaged weights, where there are some."""
+        if self._training.average:
+            finish_average(self._net, self._state)
+
     def set_rate(self, epoch: int, progress: float) -> None:
         """Set the learning rates, see `Training.rate`."""
         head, trunk = self.optimizer.param_groups
@@ -102,7 +110,7 @@ class Step:
             return parts
         # What the outputs are to the others' labels leaves no trace in the buffers.
         others = rows[cut.partners.to(rows.device, non_blocking=True)]
-        as_others = self._objective.loss(outputs, others, self._state.copy())
+        as_others = self._objective.loss(outputs, others, without_average(self._state))
         return {
             name: cut.share * value + (1 - cut.share) * as_others[name]
             for name, value in parts.items()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from bitprint.data.feed import Feed, item_shape
 from bitprint.data.images import ImageSet
-from bitprint.training.feed import Feed, item_shape
 
 CPU = torch.device("cpu")
 
