@@ -311,11 +311,26 @@ def test_a_deep_model_of_other_widths_is_refused_in_one_sentence(tmp_path):
     assert bp.load(tmp_path).bits == document["options"]["bits"] == 4
     document["options"]["bits"] = 5
     (tmp_path / "model.json").write_text(json.dumps(document))
-    with pytest.raises(
-        ValueError, match=r"does not describe its weights \(.*size mismatch"
-    ) as caught:
+    message = r"does not describe its weights \(head\.weight has shape \(4, 512\), not \(5, 512\)\)"
+    with pytest.raises(ValueError, match=message) as caught:
         bp.load(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("hidden", [[10**7], [10**12], [10**30], [512, 10**9], [512] * 9])
+def test_a_deep_model_that_claims_to_be_enormous_takes_no_memory(tmp_path, hidden):
+    resource = pytest.importorskip("resource")
+    features, labels = np.random.default_rng(0).normal(size=(20, 6)), np.arange(20) % 2
+    bp.create("dpsh", bits=4, epochs=1, device="cpu").fit(features, labels).save(tmp_path)
+    document = json.loads((tmp_path / "model.json").read_bytes())
+    document["fitted"]["trunk"]["hidden"] = hidden
+    (tmp_path / "model.json").write_text(json.dumps(document))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match="does not describe its weights") as caught:
+        bp.load(tmp_path)
+    assert "\n" not in str(caught.value)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
+    assert grown < 100_000
 
 
 # Indexes

@@ -296,13 +296,23 @@ class DeepHasher(Hasher):
         }
 
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
-        trunk = restore_trunk(fitted["trunk"])
-        net = HashNetwork(trunk, self.make_head(trunk.out_features, fitted["classes"]))
+        with torch.device("meta"):  # no memory for widths that a file only claims to have
+            described = self._described(fitted).state_dict()
+        claimed = {name: tuple(value.shape) for name, value in described.items()}
+        for name in claimed | arrays:
+            found = arrays[name].shape if name in arrays else None
+            if found != claimed.get(name):
+                raise ValueError(f"{name} has shape {found}, not {claimed.get(name)}")
+        net = self._described(fitted)
         net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
         self.net_ = _place(net, pick_device(self.device), self.training or self.default_training)
         self.input_shape_ = tuple(fitted["input_shape"])
         self.classes_ = fitted["classes"]
         self.label_names_ = fitted["label_names"]
+
+    def _described(self, fitted: dict[str, Any]) -> HashNetwork:
+        trunk = restore_trunk(fitted["trunk"])
+        return HashNetwork(trunk, self.make_head(trunk.out_features, fitted["classes"]))
 
 
 def gaussian_linear(features: int, outputs: int) -> nn.Linear:
