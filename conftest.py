@@ -9,8 +9,9 @@ import pytest
 # would wait for each other. It counts before NumPy and torch are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# It needs a GPU's compiler to be imported.
-collect_ignore = [] if find_spec("triton") else ["src/bitprint/search/gpu_scans.py"]
+# They need a GPU's compiler to be imported.
+_KERNELS = ["src/bitprint/search/gpu_scans.py", "src/bitprint/methods/discrete_gpu.py"]
+collect_ignore = [] if find_spec("triton") else _KERNELS
 # As modules they would all have one name.
 collect_ignore_glob = ["tests/*/conftest.py"]
 

@@ -298,7 +298,8 @@ class DeepHasher(Hasher):
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
         with torch.device("meta"):  # no memory for widths that a file only claims to have
             described = self._described(fitted).state_dict()
-        claimed = {name: tuple(value.shape) for name, value in described.items()}
+        # Counters are stored as arrays of one number.
+        claimed = {name: tuple(value.shape) or (1,) for name, value in described.items()}
         for name in claimed | arrays:
             found = arrays[name].shape if name in arrays else None
             if found != claimed.get(name):

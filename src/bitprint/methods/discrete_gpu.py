@@ -40,7 +40,7 @@ def descend(codes: Tensor, gram: Tensor, pull: Tensor, sweeps: int) -> Tensor:
 
 
 @triton.jit
-def _descend(codes, others, gram, pulls, result, sweeps, bits, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+def _descend(codes, others, gram, pulls, result, sweeps, bits, WIDTH: tl.constexpr):
     """One sample: `rest` is B G, kept up to date with every bit that changes."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.arange(0, WIDTH)
