@@ -43,16 +43,27 @@ SCENES = draw_shapes(700, size=SIZE)
 @pytest.fixture(scope="module")
 def cluster():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(
-        "local",
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=100 * 2**20,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    start_ray(attempts=4)
     yield
     ray.shutdown()
+
+
+def start_ray(attempts):
+    """Start a node; on a busy machine that can take longer than the 30 s for which Ray waits."""
+    try:
+        ray.init(
+            "local",
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=100 * 2**20,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except Exception as error:
+        ray.shutdown()
+        if attempts == 1 or "timed out" not in str(error):
+            raise
+        start_ray(attempts - 1)
 
 
 @pytest.fixture(scope="module")
