@@ -5,11 +5,19 @@ import pytest
 from bitprint.data import load_digits
 from bitprint.data.protocols_unseen import unseen_split
 from bitprint.experiments.cells import run_cell
-from bitprint.experiments.deep import BEYOND, FIGURE1, TABLE1, TABLE2, deep_cells, training_of
+from bitprint.experiments.deep import (
+    BEYOND,
+    BY_RECIPE,
+    FIGURE1,
+    TABLE1,
+    TABLE2,
+    deep_cells,
+    training_of,
+)
 from bitprint.experiments.published import MAP
 from bitprint.methods import create
 
-EVERY_ROW = sorted({*TABLE1, *TABLE2, *FIGURE1, *BEYOND})
+EVERY_ROW = sorted({*TABLE1, *TABLE2, *FIGURE1, *BEYOND, *BY_RECIPE})
 
 
 @pytest.mark.parametrize("protocol", [1, 2])
@@ -41,6 +49,20 @@ def test_methods_on_a_pretrained_network_have_one_budget(protocol):
     for row in ("dqn", "dhn", "dsrh", "dpsh", "dtsh", "dsdh", "dsdh-a", "dlbhc", "classifier"):
         network, options = training_of(row, 12, protocol, "hub:some/resnet-50")
         assert (network, options["backbone"]) == ("resnet-50", "hub:some/resnet-50")
+        settings.append({k: v for k, v in options.items() if k not in ("lr", "mode")})
+    assert all(setting == settings[0] for setting in settings)
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_rivals_are_trained_by_the_same_recipe(protocol):
+    settings = []
+    for row in BY_RECIPE:
+        _, options = training_of(row, 12, protocol, "efficientnet-lite0")
+        assert options["cutmix"] > 0
+        assert (
+            options["lr"]
+            >= training_of(row.split()[0], 12, protocol, "efficientnet-lite0")[1]["lr"]
+        )
         settings.append({k: v for k, v in options.items() if k not in ("lr", "mode")})
     assert all(setting == settings[0] for setting in settings)
 

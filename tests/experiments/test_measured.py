@@ -33,5 +33,24 @@ def test_every_measured_method_exists_and_has_one_figure_for_each_length():
     assert {row["method"] for row in rows} <= set(bp.list_methods())
 
 
+def test_rows_that_a_method_has_besides_its_own_are_no_further_seeds(tmp_path):
+    header = "dataset,protocol,method,backbone,variant,bits,seed,measured_on,map\n"
+    rows = [
+        ("dtsh,efficientnet-lite0,dtsh", 0.5),
+        ("dtsh,efficientnet-lite0,dtsh recipe", 0.9),
+        ("dsdh,efficientnet-lite0,dsdh", 0.6),
+        ("dsdh,resnet-50,dsdh", 0.7),
+        ("dsdh,resnet-50,dsdh authors", 0.8),
+    ]
+    for protocol, expected in ((1, {"dtsh": 0.5, "dsdh": 0.7}), (2, {"dtsh": 0.5})):
+        kept = rows if protocol == 1 else rows[:2]
+        lines = [f"cifar10,{protocol},{about},48,0,test,{value}\n" for about, value in kept]
+        (tmp_path / "deep_cifar10.csv").write_text(header + "".join(lines))
+        (tmp_path / "table1_cifar10_shallow.csv").write_text(header)
+        found = measured.gather(tmp_path)
+        assert {row["method"]: float(row["map"]) for row in found} == expected
+        assert {row["seeds"] for row in found} == {"1"}
+
+
 def test_what_was_not_measured_is_none():
     assert measured.measured_map("cifar10", 2, "itq", 48) is None

@@ -454,7 +454,7 @@ def test_a_process_without_rows_adds_nothing_to_any_network(monkeypatch):
     net, workers = Reshaping(), Workers(1, 2)
     with pytest.raises(RuntimeError, match="cannot reshape tensor of 0 elements"):
         net(torch.zeros(0, 4))
-    monkeypatch.setattr(workers, "_gather", lambda own, count: own)
+    monkeypatch.setattr(workers, "gather", lambda own, count: own)
     outputs = workers.forward(net, torch.zeros(0, 4), 1)
     assert outputs.shape == (0, 2)
     outputs.sum().backward()

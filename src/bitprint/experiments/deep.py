@@ -19,7 +19,7 @@ TABLE2 = ("dsch", "drsch", "vdsh", "dsrh", "dpsh", "dtsh", "dsdh")
 FIGURE1 = ("dsdh-a", "dsdh-b", "dsdh-c", "dsdh")
 """Rows of Figure 1: DSDH and the three systems that lack a part of it."""
 
-BEYOND = ("cnnh+", "dlbhc", "ssdh", "dsprh", "dsdh authors", "dsdh recipe", "classifier")
+BEYOND = ("cnnh+", "dlbhc", "ssdh", "dsprh", "dsdh authors", "classifier")
 """What the paper cites or leaves out, on the same protocols."""
 
 BY_RECIPE = ("dsdh recipe", "dtsh recipe", "dsprh recipe", "dlbhc recipe", "dhn recipe")

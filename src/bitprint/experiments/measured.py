@@ -16,8 +16,8 @@ from typing import NamedTuple
 _FILE = Path(__file__).with_name("measured.csv")
 _TABLES = ("table1_cifar10_shallow.csv", "deep_cifar10.csv")
 _COLUMNS = ("dataset", "protocol", "method", "backbone", "bits", "map", "seeds")
-# The one row of a method that has several.
-_SHOWN = {name: ("resnet-50", name) for name in ("dsdh", "dsdh-a", "dsdh-b", "dsdh-c")}
+# Methods that setting 1 has on two networks: the one whose row is shown.
+_NETWORK = dict.fromkeys(("dsdh", "dsdh-a", "dsdh-b", "dsdh-c"), "resnet-50")
 
 
 class Measured(NamedTuple):
@@ -45,14 +45,15 @@ def measured_map(dataset: str, protocol: int, method: str, bits: int) -> Measure
 
 
 def gather(results: Path) -> list[dict[str, str]]:
-    """Average the tables over their seeds."""
+    """Average the tables over their seeds: of each method the row that is named after it."""
     figures: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for table in _TABLES:
         with (results / table).open(newline="") as file:
             for row in csv.DictReader(file):
-                kind = row["backbone"], row["variant"]
-                wanted = _SHOWN.get(row["method"], kind) if row["protocol"] == "1" else kind
-                if kind != wanted or row["measured_on"] != "test":
+                network = _NETWORK.get(row["method"]) if row["protocol"] == "1" else None
+                if row["variant"] != row["method"] or row["measured_on"] != "test":
+                    continue
+                if network not in (None, row["backbone"]):
                     continue
                 key = tuple(row[name] for name in _COLUMNS[:5])
                 figures[key].append(float(row["map"]))

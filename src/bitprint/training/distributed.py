@@ -90,11 +90,22 @@ class Workers:
             outputs: Tensor = net(items.new_zeros(1, *items.shape[1:]))[:0]
         else:
             outputs = net(items)
-        return outputs if self.size == 1 else self._gather(outputs, count)
+        return self.gather(outputs, count)
 
     def gather(self, own: Tensor, count: int) -> Tensor:
-        """A whole batch of `count` items, of which this process has its `part`; no gradients."""
-        return own if self.size == 1 else self._gather(own, count)
+        """Whole batch of `count` rows, of which this process has its `part`: gradients go there."""
+        if self.size == 1:
+            return own
+        few, more = divmod(count, self.size)
+        lengths = [few + (rank < more) for rank in range(self.size)]
+        message = own.detach().new_zeros(max(lengths), *own.shape[1:])
+        message[: len(own)] = own.detach()
+        parts = [torch.empty_like(message) for _ in lengths]
+        with _others():
+            dist.all_gather(parts, message)
+        parts = [part[:length] for part, length in zip(parts, lengths, strict=True)]
+        parts[self.rank] = own
+        return torch.cat(parts)
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum of the processes' `values`, with gradients to all of them."""
@@ -171,18 +182,6 @@ class Workers:
             return bool(first if sentence == LOST else self._store.add(f"said {sentence}", 1) == 1)
         except RuntimeError:  # the store went with the process that held it
             return True
-
-    def _gather(self, own: Tensor, count: int) -> Tensor:
-        few, more = divmod(count, self.size)
-        lengths = [few + (rank < more) for rank in range(self.size)]
-        message = own.detach().new_zeros(max(lengths), *own.shape[1:])
-        message[: len(own)] = own.detach()
-        parts = [torch.empty_like(message) for _ in lengths]
-        with _others():
-            dist.all_gather(parts, message)
-        parts = [part[:length] for part, length in zip(parts, lengths, strict=True)]
-        parts[self.rank] = own
-        return torch.cat(parts)
 
 
 ALONE = Workers()
