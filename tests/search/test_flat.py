@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from code_cases import KINDS, random_codes, random_search
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
@@ -20,20 +21,6 @@ def naive_distances(queries, codes):
 def naive_ranking(distances, alive):
     """Live positions of one query's distances, by distance and then by position."""
     return [i for i in np.argsort(distances, kind="stable") if alive[i]]
-
-
-def random_codes(rng, size, bits, *, kind="uniform"):
-    """Packed codes; `kind` says how much they have in common."""
-    if kind == "equal":
-        signs = np.repeat(rng.random((1, bits)) < 0.5, size, axis=0)
-    elif kind == "clustered":
-        centres = rng.random((4, bits)) < 0.5
-        signs = centres[rng.integers(0, 4, size)] ^ (rng.random((size, bits)) < 0.05)
-    else:
-        signs = rng.random((size, bits)) < 0.5
-    if kind == "duplicates" and size:
-        signs = signs[rng.integers(0, -(-size // 5), size)]
-    return np.packbits(signs, axis=1)
 
 
 def with_spare_columns(planes, rng):
@@ -72,7 +59,7 @@ def search_all_ways(queries, codes, k, radius, alive):
     size=st.one_of(st.integers(0, 200), st.integers(900, 3000)),
     count=st.integers(0, 4),
     k=st.one_of(st.integers(1, 12), st.integers(90, 260), st.just(3001)),
-    kind=st.sampled_from(["uniform", "duplicates", "clustered", "equal"]),
+    kind=st.sampled_from(KINDS),
     removed=st.sampled_from([None, 0.0, 0.3, 0.98, 1.0]),
     threads=st.integers(1, 4),
     few=st.sampled_from([0, 100]),
@@ -80,12 +67,7 @@ def search_all_ways(queries, codes, k, radius, alive):
 )
 def test_search_equals_the_naive_ranking(bits, size, count, k, kind, removed, threads, few, seed):
     rng = np.random.default_rng(seed)
-    codes = random_codes(rng, size, bits, kind=kind)
-    queries = random_codes(rng, count, bits)
-    if size:
-        queries[::2] = codes[rng.integers(0, size, len(queries[::2]))]
-    alive = None if removed is None else (rng.random(size) >= removed).astype(np.uint8)
-    radius = int(rng.integers(0, bits + 2))
+    codes, queries, alive, radius = random_search(rng, bits, size, count, kind, removed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
         patch.setattr(flat, "_SMALL", 0 if threads > 1 else flat._SMALL)

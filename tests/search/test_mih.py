@@ -4,6 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from code_cases import KINDS, random_codes, random_search
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,17 +15,6 @@ from bitprint.search.memory import View
 from bitprint.search.mih_choice import MultiIndex
 from bitprint.search.mih_tables import build, count_agreements, cut
 from bitprint.words import as_planes, as_words
-
-KINDS = ["uniform", "duplicates", "clustered", "two clusters", "equal"]
-
-
-def random_codes(rng, size, bits, *, kind="uniform"):
-    """Packed codes; `kind` says how much they have in common."""
-    centres = {"clustered": 5, "two clusters": 2, "equal": 1}.get(kind, max(1, size))
-    signs = (rng.random((centres, bits)) < 0.5)[rng.integers(0, centres, size)]
-    if kind in ("clustered", "two clusters"):
-        signs = signs ^ (rng.random((size, bits)) < 0.05)
-    return np.packbits(signs, axis=1)
 
 
 def bits_of(planes, position, start, stop):
@@ -68,16 +58,11 @@ def test_probing_equals_the_scan(
     bits, longest, size, tail, count, k, kind, removed, budget, threads, seed
 ):
     rng = np.random.default_rng(seed)
-    codes = random_codes(rng, size, bits, kind=kind)
-    queries = random_codes(rng, count, bits)
-    if size:
-        queries[::2] = codes[rng.integers(0, size, len(queries[::2]))]
-    alive = None if removed is None else (rng.random(size) >= removed).astype(np.uint8)
+    codes, queries, alive, radius = random_search(rng, bits, size, count, kind, removed)
     words = as_words(queries)
     # Columns beyond the codes are room to grow, whose contents must not be found.
     planes = np.hstack([as_planes(codes), np.zeros((words.shape[1], 9), np.uint64)])
     tables = build(planes, max(0, size - tail), cut(bits, longest))
-    radius = int(rng.integers(0, bits + 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
         compare_with_scan(tables, words, planes, size, k, radius, alive, budget)

@@ -10,8 +10,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
-from rich.progress import TimeRemainingColumn as TimeLeftColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 output = Console()
@@ -61,7 +67,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
     hidden = not errors.is_terminal
     with Progress(
-        *columns, TimeLeftColumn(), console=errors, transient=True, disable=hidden
+        *columns, TimeRemainingColumn(), console=errors, transient=True, disable=hidden
     ) as bar:
         task = bar.add_task(title, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
