@@ -1,12 +1,16 @@
 """A recorded network must do what the network does; there are no CUDA graphs on a CPU."""
 
+import contextlib
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from bitprint import create
-from bitprint.training.graphs import Captured
+from bitprint.training.graphs import Captured, _record, _sees_items_alone
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -66,6 +70,36 @@ def test_a_recorded_network_trains_as_the_network_does():
 
 
 @on_gpu
+def test_a_smaller_batch_is_played_back_where_norms_are_frozen():
+    net, other = (each.eval() for each in pair("cuda"))
+    captured = Captured(net, batch_size=4)
+    rates = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (net, other)]
+    generator = torch.Generator().manual_seed(1)
+    net.sizes.clear()
+    for count in (3, 4, 1, 2):
+        items = torch.rand(count, 3, 6, 6, generator=generator).cuda()
+        for forward, optimizer in zip((captured, other), rates, strict=True):
+            optimizer.zero_grad(set_to_none=True)
+            outputs = forward(items)
+            assert outputs.shape == (count, 4)
+            outputs.square().mean().backward()
+            optimizer.step()
+        for mine, theirs in zip(
+            net.state_dict().values(), other.state_dict().values(), strict=True
+        ):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    assert set(net.sizes) == {4}
+
+
+@pytest.mark.parametrize(("learning", "alone"), [([], True), ([1], False), ([0], True)])
+def test_only_batch_norms_that_learn_mix_the_items_of_a_batch(learning, alone):
+    net = pair("cpu")[0].eval()
+    for layer in learning:
+        net.layers[layer].train()
+    assert _sees_items_alone(net) == alone
+
+
+@on_gpu
 def test_recording_draws_no_random_number():
     net, _ = pair("cuda")
     torch.manual_seed(5)
@@ -73,6 +107,47 @@ def test_recording_draws_no_random_number():
     drawn = torch.rand(3, device="cuda")
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(3, device="cuda"))
+
+
+@on_gpu
+def test_an_older_recording_that_is_garbage_does_not_spoil_a_new_one():
+    thresholds = gc.get_threshold()
+    try:
+        for _ in range(3):
+            older, newer = (Captured(net, batch_size=4) for net in pair("cuda"))
+            older(torch.rand(4, 3, 6, 6).cuda())
+            older.itself = older  # only the garbage collector can free it
+            del older
+            gc.set_threshold(1)  # which has an opportunity at nearly every line
+            assert newer(torch.rand(4, 3, 6, 6).cuda()).shape == (4, 4)
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_is_collected_before_recording_and_not_during_it(enabled, monkeypatch):
+    class Item:
+        pass
+
+    item = Item()
+    item.itself, gone = item, weakref.ref(item)
+    del item
+    seen = []
+
+    def record(net, examples, **_):
+        seen.append((gone() is None, gc.isenabled()))
+        return net
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: contextlib.nullcontext())
+    if not enabled:
+        gc.disable()
+    try:
+        _record(pair("cpu")[0], torch.rand(4, 3, 6, 6))
+        assert seen == [(True, False)]
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
 
 
 @on_gpu

@@ -21,6 +21,22 @@ def item_shape(source: Source) -> tuple[int, ...]:
     return (*source.size, 3) if isinstance(source, ImageSet) else source.shape[1:]
 
 
+def fill_up(items: Tensor, count: int) -> Tensor:
+    """Repeat the first item at the end until there are `count`.
+
+    A GPU takes seconds to prepare the convolutions of a network for a size of batch that it has
+    not met. For a network that looks at each item by itself the last, smaller batch is better
+    filled up, and the outputs of what was added left out.
+
+    Examples
+    --------
+    >>> fill_up(torch.tensor([[1.0], [2.0]]), count=4).tolist()
+    [[1.0], [2.0], [1.0], [1.0]]
+    """
+    missing = count - len(items)
+    return torch.cat([items, items[:1].expand(missing, *items.shape[1:])]) if missing else items
+
+
 class Feed:
     """Batches of a source on a device.
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from bitprint.codes import check_bits
-from bitprint.data.feed import Feed, Source, item_shape
+from bitprint.data.feed import Feed, Source, fill_up, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
 from bitprint.devices import pick_device
@@ -174,11 +174,12 @@ class DeepHasher(Hasher):
         net = self.net_.to(device).eval()
         width = self._output_width()
         outputs = torch.empty(len(source), width)
+        batches = Feed(source, device).batches(torch.arange(len(source)), _ENCODE_BATCH)
+        fills = device.type == "cuda" and len(source) > _ENCODE_BATCH
         with torch.inference_mode():
-            for rows, items in Feed(source, device).batches(
-                torch.arange(len(source)), _ENCODE_BATCH
-            ):
-                outputs[rows.cpu()] = net(items)[:, :width].cpu()
+            for rows, items in batches:
+                batch = fill_up(items, _ENCODE_BATCH) if fills else items
+                outputs[rows.cpu()] = net(batch)[: len(rows), :width].cpu()
         return outputs.numpy()
 
     def make_head(self, features: int, classes: int) -> nn.Module:

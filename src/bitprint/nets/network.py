@@ -7,6 +7,9 @@ from torch import Tensor, nn
 
 from bitprint.nets.trunk import Trunk
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
+"""Layers that, while they learn, mix the items of a batch."""
+
 
 class HashNetwork(nn.Module):
     """A trunk and a hash layer: uint8 images (or feature vectors) to real outputs.

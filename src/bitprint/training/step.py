@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bitprint.nets.network import HashNetwork
+from bitprint.nets.network import BATCH_NORMS, HashNetwork
 from bitprint.training.augment import augment
 from bitprint.training.average import finish_average, follow, start_average, without_average
 from bitprint.training.cutmix import Cut, draw_cut
@@ -55,7 +55,7 @@ class Step:
         self._net.train()
         if self._training.freeze_norms:
             for layer in self._net.modules():
-                if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.SyncBatchNorm):
+                if isinstance(layer, BATCH_NORMS):
                     layer.eval()
 
     def __call__(
