@@ -21,11 +21,20 @@ def outputs_for(labels, scale=1.0):
     return reference.random_outputs(len(labels), BITS + CLASSES, scale=scale)
 
 
+def log_odds(labels):
+    """Of each class where images may have several, with half an image more on either side."""
+    if labels.ndim == 1:
+        return 0.0
+    counts = [sum(row[c] for row in labels) for c in range(CLASSES)]
+    return np.array([math.log((n + 0.5) / (len(labels) - n + 0.5)) for n in counts])
+
+
 @both_kinds
 @pytest.mark.parametrize("batch_size", [7, 9])
 def test_loss_by_loops(labels, batch_size):
     outputs = outputs_for(labels)
-    entropy = reference.cross_entropy(outputs[:, BITS:], labels) / batch_size
+    logits = outputs[:, BITS:] + log_odds(labels)
+    entropy = reference.cross_entropy(logits, labels) / batch_size
     binary = balance = 0.0
     for row in outputs:
         activations = [reference.sigmoid(value) for value in row[:BITS]]
@@ -150,3 +159,14 @@ def test_a_saved_model_gives_the_same_codes(method, tmp_path, monkeypatch):
 def test_negative_weights_are_refused(weight):
     with pytest.raises(ValueError, match=f"{weight} must be a number at least 0"):
         SSDH(4, **{weight: -1.0}).fit(np.eye(4), [0, 0, 1, 1])
+
+
+@both_methods
+def test_rare_labels_do_not_drive_all_images_to_one_code(method):
+    """Ten per cent of forty labels: from even odds every logit would have to fall first."""
+    rng = np.random.default_rng(0)
+    labels = (rng.random((300, 40)) < 0.1).astype(int)
+    features = labels @ rng.standard_normal((40, 20)) + 0.1 * rng.standard_normal((300, 20))
+    training = Training(epochs=20, batch_size=32, optimizer="adamw", lr=1e-2)
+    codes = method(16, training=training).fit(features, labels).encode(features)
+    assert len(np.unique(np.asarray(codes.packed), axis=0)) > 100

@@ -31,8 +31,9 @@ class DLBHC(DeepHasher):
     0.001 divided by ten half-way, with momentum 0.9. The classifier learns ten times as fast as
     all below it. Choices here: the layer of sigmoids learns as fast as the classifier, the rate
     falls along a cosine, and images with several labels have a sigmoid and its cross-entropy for
-    each class. Codes are searched by Hamming distance alone: the original then sorts the nearest
-    by the features of its network.
+    each class, beginning at the log-odds of the class: from zero, nearly all outputs would have to
+    fall first, and the quickest way is one and the same code for all images. Codes are searched by
+    Hamming distance alone: the original then sorts the nearest by the features of its network.
 
     Examples
     --------
@@ -59,11 +60,15 @@ class DLBHC(DeepHasher):
         return LatentHead(features, self.bits, classes)
 
     def prepare(self, state: State) -> None:
-        """Nothing is kept: every image is judged by itself."""
+        """Keep the log-odds of each class, where images may have several."""
+        if state.labels.ndim == 2:
+            images, count = len(state), state.classes.sum(dim=0)
+            state.tensors["odds"] = torch.log((count + 0.5) / (images - count + 0.5))
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Cross-entropy of the classifier."""
-        entropy = classification_loss(outputs[:, self.bits :], rows, state)
+        """Cross-entropy of the classifier, which knows from the start how rare each class is."""
+        logits = outputs[:, self.bits :] + state.tensors.get("odds", 0.0)
+        entropy = classification_loss(logits, rows, state)
         return {"classification": entropy / state.batch_size}
 
 
