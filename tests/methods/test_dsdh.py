@@ -65,20 +65,24 @@ def test_equation_12_is_the_gradient_of_equation_11(labels):
 
 @pytest.mark.parametrize("labels", [SINGLE, SEVERAL], ids=["one label", "several labels"])
 @pytest.mark.parametrize("eta", [0.0, 0.3, 55.0])
-def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, float64):
+@pytest.mark.parametrize("mode", ["paper", "balanced"])
+def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, mode, float64):
     """The batch is the whole set, so eq. 12 must come out: both orders of a pair, and i = j."""
-    H, B = random_set(labels)
+    outputs, B = random_set(labels)
+    # Balanced mode has h = tanh(network), and so the derivative of tanh in front of eq. 12.
+    H, slope = (np.tanh(outputs), np.cosh(outputs) ** -2) if mode == "balanced" else (outputs, 1)
     count = len(labels)
     state = make_state(labels, batch_size=count)
-    hasher = DSDH(len(H), eta=eta)
+    hasher = DSDH(len(H), mode=mode, eta=eta)
     hasher.prepare(state)
     state.tensors["B"] = torch.from_numpy(B.T)
-    outputs = torch.from_numpy(H.T.copy()).requires_grad_()
+    outputs = torch.from_numpy(outputs.T.copy()).requires_grad_()
     parts = hasher.loss(outputs, torch.arange(count), state)
     torch.stack(list(parts.values())).sum().backward()
     found = count * count * outputs.grad.numpy().T
-    expected = reference.gradient(H, B, reference.share_a_label(labels), eta)
+    expected = slope * reference.gradient(H, B, reference.share_a_label(labels), eta)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(state.tensors["U"].numpy().T, H)
 
 
 def test_the_gradient_of_a_part_of_the_set_sees_all_of_it(float64):
@@ -223,7 +227,8 @@ def test_weights_of_the_modes():
 
 @pytest.mark.parametrize(("mode", "factor"), [("balanced", 1.0), ("paper", 0.5)])
 def test_balanced_weights_keep_their_strength_when_the_set_doubles(mode, factor, float64):
-    H, B = random_set(SINGLE)
+    outputs, B = random_set(SINGLE)
+    H = np.tanh(outputs) if mode == "balanced" else outputs
     parts = []
     for copies in (1, 2):
         state = make_state(np.tile(SINGLE, copies))
@@ -231,7 +236,7 @@ def test_balanced_weights_keep_their_strength_when_the_set_doubles(mode, factor,
         hasher.prepare(state)
         state.tensors["B"] = torch.from_numpy(np.tile(B, copies).T.copy())
         state.tensors["U"] = torch.from_numpy(np.tile(H, copies).T.copy())
-        parts.append(hasher.loss(torch.from_numpy(H.T[:4]), torch.arange(4), state))
+        parts.append(hasher.loss(torch.from_numpy(outputs.T[:4]), torch.arange(4), state))
     torch.testing.assert_close(parts[1]["pair"], parts[0]["pair"])
     torch.testing.assert_close(parts[1]["quantisation"], factor * parts[0]["quantisation"])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 _USUAL: dict[str, Any] = {
     "epochs": 40,
+    "batch_size": 128,
     "optimizer": "adamw",
     "lr": 1e-3,
     "trunk_lr": 3e-4,
