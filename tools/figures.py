@@ -57,7 +57,7 @@ class Line(NamedTuple):
     maps: dict[int, str]
     ours: bool = False
     seeds: str = ""
-    taken: str = ""
+    taken: frozenset[str] = frozenset()
     """Where and when it was measured."""
 
 
@@ -105,7 +105,7 @@ def _our_line(method: str, rows: list[dict[str, str]], entries: dict[int, Entry]
         {bits: str(entry) for bits, entry in sorted(entries.items())},
         ours=True,
         seeds=" or ".join(map(str, sorted({len(entry.maps) for entry in entries.values()}))),
-        taken=", ".join(sorted({f"{row['device']}, {row['date']}" for row in own})),
+        taken=frozenset(f"{row['device']}, {row['date']}" for row in own),
     )
 
 

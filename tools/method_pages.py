@@ -73,5 +73,5 @@ def _table(task: Task, lines: list[Line]) -> str:
         cells = [line.name, line.on, *maps, line.seeds or "-"]
         rows.append(cells if line.ours else [f"*{cell}*" for cell in cells])
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    taken = sorted({line.taken for line in lines if line.ours})
+    taken = sorted(set[str]().union(*(line.taken for line in lines)))
     return f"{drawn}\n\nOurs: {'; '.join(taken)}." if taken else drawn
