@@ -19,10 +19,9 @@ def table(tmp_path):
     rows, lines = [], []
     for name, bits, seed in cells:
         key = ("digits", "1", "gist", name, str(bits), str(seed), "test")
-        figures = rng.random(len(_COLUMNS) - len(KEY)).round(4).tolist()
-        if name == "ranked":
-            figures[0] = "nan"
-        rows.append(dict(zip(KEY, key, strict=True)))
+        within, *figures = rng.random(1 + len(_COLUMNS) - len(KEY)).round(4).tolist()
+        within = "" if name == "ranked" else str(within)
+        rows.append(dict(zip(KEY, key, strict=True)) | {"precision_radius2": within})
         lines.append([*key, *figures])
     path = tmp_path / "table.csv"
     with curves_file(path).open("w", newline="") as file:
@@ -61,11 +60,12 @@ def test_files_hold_the_colours_of_their_lines(table, tmp_path):
 
 
 def test_lookup_against_bits_is_mean_and_spread_over_seeds(table, tmp_path, axes):
-    path, rows, kept = table
+    path, rows, _ = table
     draw_figures(rows, path, tmp_path / "plots")
     (bars,) = axes["precision_radius2.png"].containers
     assert bars.get_label() == "a"
-    by_length = [[kept["a", bits, seed][0] for seed in "01"] for bits in ("12", "48")]
+    within = [float(row["precision_radius2"]) for row in rows[:4]]
+    by_length = [within[:2], within[2:]]
     line, _, (spread,) = bars.lines
     assert list(line.get_xdata()) == [12, 48]
     np.testing.assert_allclose(list(line.get_ydata()), [mean(each) for each in by_length])
@@ -78,8 +78,8 @@ def test_lookup_against_bits_is_mean_and_spread_over_seeds(table, tmp_path, axes
 @pytest.mark.parametrize(
     ("name", "x", "part"),
     [
-        ("precision_at.png", range(100, 1001, 100), slice(1, 11)),
-        ("precision_recall.png", RECALLS, slice(11, 62)),
+        ("precision_at.png", range(100, 1001, 100), slice(10)),
+        ("precision_recall.png", RECALLS, slice(10, 61)),
     ],
 )
 def test_rankings_are_means_at_the_longest_length(table, tmp_path, axes, name, x, part):
@@ -99,7 +99,7 @@ def test_only_the_rows_asked_for_are_drawn(table, tmp_path, axes):
     strange = {**rows[0], "variant": "without curves"}
     draw_figures([rows[0], strange], path, tmp_path / "plots")
     (line,) = axes["precision_recall.png"].get_lines()
-    np.testing.assert_allclose(line.get_ydata(), kept["a", "12", "0"][11:62])
+    np.testing.assert_allclose(line.get_ydata(), kept["a", "12", "0"][10:61])
 
 
 def test_two_networks_of_a_method_are_two_lines(table, tmp_path, axes):
@@ -112,8 +112,10 @@ def test_two_networks_of_a_method_are_two_lines(table, tmp_path, axes):
     assert labels == ["a, gist", "a, small"]
 
 
-def test_without_curves_there_are_no_plots(table, tmp_path):
+def test_without_curves_there_is_the_plot_of_lookups(table, tmp_path):
     path, rows, _ = table
     curves_file(path).unlink()
-    assert draw_figures(rows, path, tmp_path / "plots") == []
-    assert not (tmp_path / "plots").exists()
+    (drawn,) = draw_figures(rows, path, tmp_path / "plots")
+    assert drawn.name == "precision_radius2.png"
+    assert draw_figures(rows[4:], path, tmp_path / "none") == []  # which has no lookups either
+    assert not (tmp_path / "none").exists()

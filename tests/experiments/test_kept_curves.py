@@ -56,7 +56,6 @@ def between(x, xs, ys):
 
 def test_curves_are_those_of_the_report():
     found, whole = curves_of(report()), report()
-    assert found.precision_radius2 == whole.precision_radius2
     assert found.precision_at[:4].tolist() == [whole.precision_at[n] for n in (100, 200, 300, 400)]
     assert np.isnan(found.precision_at[4:]).all()
     assert len(found.precision_at) == 10
@@ -88,12 +87,12 @@ def test_a_cell_that_runs_again_replaces_its_curves(tmp_path):
     after = curves_file(table).read_text().splitlines()
     assert after[:2] == [before[0], before[2]]
     assert len(after) == 3
-    found = read_curves(table)[cell().key].precision_radius2
-    assert found == pytest.approx(report(2).precision_radius2, abs=5.1e-6)
-    assert found != pytest.approx(report(0).precision_radius2, abs=1e-3)
+    found = read_curves(table)[cell().key].precision_at[0]
+    assert found == pytest.approx(report(2).precision_at[100], abs=5.1e-6)
+    assert found != pytest.approx(report(0).precision_at[100], abs=1e-3)
 
 
-def test_distances_of_another_kind_have_no_balls(tmp_path):
+def test_distances_of_another_kind_have_curves_too(tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 150)
     rows = labels + rng.random(150)
@@ -101,7 +100,6 @@ def test_distances_of_another_kind_have_no_balls(tmp_path):
     measured = evaluate(rows[:10], labels[:10], Ranked(rows[10:]), labels[10:])
     keep_curves(cell(), measured, table)
     (kept,) = read_curves(table).values()
-    assert np.isnan(kept.precision_radius2)
     assert kept.precision_at[0] == pytest.approx(measured.precision_at[100], abs=5.1e-6)
     assert not np.isnan(kept.precision_at_recall).any()
 

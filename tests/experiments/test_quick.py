@@ -49,7 +49,6 @@ def test_figure_1_from_one_command(tmp_path, monkeypatch):
     assert set(curves) == {cell.key for cell in quick_cells("figure1")}
     for row in rows:
         kept = curves[tuple(row[name] for name in KEY)]
-        assert kept.precision_radius2 == pytest.approx(float(row["precision_radius2"]), abs=1e-4)
         assert kept.precision_at[0] == pytest.approx(float(row["precision_at_100"]), abs=1e-4)
         assert f"{float(row['map']):.3f}" in printed
 

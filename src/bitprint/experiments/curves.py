@@ -23,7 +23,6 @@ RECALLS = np.linspace(0, 1, 51)
 _KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_on")
 _COLUMNS = (
     *_KEY,
-    "precision_radius2",
     *(f"precision_at_{rank}" for rank in CUTOFFS),
     *(f"precision_at_recall_{recall:.2f}" for recall in RECALLS),
 )
@@ -34,15 +33,12 @@ class Curves(NamedTuple):
 
     Attributes
     ----------
-    precision_radius2 : float
-        Precision within Hamming distance 2.
     precision_at : ndarray of float64, shape (10,)
         Precision of the first `CUTOFFS` items.
     precision_at_recall : ndarray of float64, shape (51,)
         Precision along the ranked list where recall is `RECALLS`.
     """
 
-    precision_radius2: float
     precision_at: NDArray[np.float64]
     precision_at_recall: NDArray[np.float64]
 
@@ -51,7 +47,6 @@ def curves_of(report: Report) -> Curves:
     """Cut a report down to curves of a fixed size, linear between its points."""
     nothing = float("nan")
     return Curves(
-        report.precision_radius2,
         np.array([report.precision_at.get(rank, nothing) for rank in CUTOFFS]),
         np.interp(RECALLS, report.pr_curve.recall, report.pr_curve.precision),
     )
@@ -70,8 +65,7 @@ def keep_curves(cell: Cell, report: Report, table: Path) -> None:
     """
     file = curves_file(table)
     rows = [row for row in _rows(file) if tuple(row[: len(_KEY)]) != cell.key]
-    curves = curves_of(report)
-    figures = (curves.precision_radius2, *curves.precision_at, *curves.precision_at_recall)
+    figures = np.concatenate(curves_of(report))
     rows.append([*cell.key, *(f"{figure:.5f}" for figure in figures)])
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
@@ -83,8 +77,7 @@ def read_curves(table: Path) -> dict[tuple[str, ...], Curves]:
     kept = {}
     for row in _rows(curves_file(table)):
         figures = np.array(row[len(_KEY) :], np.float64)
-        within, at, along = np.split(figures, [1, 1 + len(CUTOFFS)])
-        kept[tuple(row[: len(_KEY)])] = Curves(float(within[0]), at, along)
+        kept[tuple(row[: len(_KEY)])] = Curves(*np.split(figures, [len(CUTOFFS)]))
     return kept
 
 

@@ -17,14 +17,17 @@ from bitprint.experiments.curves import RECALLS, Curves, read_curves
 Lines = dict[str, dict[int, list[Curves]]]
 """Curves of all seeds by the name of a line, then by bits."""
 
+Lookups = dict[str, dict[int, list[float]]]
+"""Precision within radius 2 of all seeds by the name of a line, then by bits."""
+
 
 def draw_figures(rows: Iterable[dict[str, str]], table: Path, folder: Path) -> list[Path]:
-    """Draw the curves that were kept of the rows of a table as PNG files.
+    """Draw the rows of a table as PNG files.
 
     Parameters
     ----------
     rows : iterable of dict
-        Rows of the table, all of one data set and setting; those without curves are left out.
+        Rows of the table, all of one data set and setting.
     table : path
         The CSV file of the cells, beside which the curves are.
     folder : path
@@ -34,16 +37,28 @@ def draw_figures(rows: Iterable[dict[str, str]], table: Path, folder: Path) -> l
     -------
     list of Path
         `precision_radius2.png`, precision within Hamming radius 2 against the number of bits, with
-        the standard deviation over the seeds as bars; and for the longest codes
-        `precision_at.png`, precision of the first N items, and `precision_recall.png`. None when
-        no curves were kept.
+        the standard deviation over the seeds as bars; and for the longest codes of which curves
+        were kept `precision_at.png`, precision of the first N items, and `precision_recall.png`.
     """
-    lines = _gather(rows, table)
+    named, kept = _name_lines(rows), read_curves(table)
+    lookups: Lookups = {}
+    lines: Lines = {}
+    for name, row in named:
+        bits = int(row["bits"])
+        if row["precision_radius2"]:  # A method with distances of its own has no balls.
+            found = float(row["precision_radius2"])
+            lookups.setdefault(name, {}).setdefault(bits, []).append(found)
+        curves = kept.get(tuple(row[key] for key in KEY))
+        if curves is not None:
+            lines.setdefault(name, {}).setdefault(bits, []).append(curves)
+    drawn = []
+    if lookups or lines:
+        folder.mkdir(parents=True, exist_ok=True)
+    if lookups:
+        drawn.append(_draw_radius(lookups, folder / "precision_radius2.png"))
     if not lines:
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
+        return drawn
     longest = max(bits for by_bits in lines.values() for bits in by_bits)
-    drawn = [_draw_radius(lines, folder / "precision_radius2.png")]
     figure, axes = canvas(f"Ranking, {longest} bits", "first N items", "precision")
     if _draw_means(axes, lines, longest, np.array(CUTOFFS), "precision_at"):
         drawn.append(write(figure, axes, folder / "precision_at.png"))
@@ -55,33 +70,28 @@ def draw_figures(rows: Iterable[dict[str, str]], table: Path, folder: Path) -> l
     return drawn
 
 
-def _gather(rows: Iterable[dict[str, str]], table: Path) -> Lines:
-    rows, kept = list(rows), read_curves(table)
+def _name_lines(rows: Iterable[dict[str, str]]) -> list[tuple[str, dict[str, str]]]:
+    """Give each row the name of its line: that of its variant, and of its network if it has two."""
+    rows = list(rows)
     backbones: dict[str, set[str]] = {}
     for row in rows:
         backbones.setdefault(row["variant"], set()).add(row["backbone"])
-    lines: Lines = {}
+    named = []
     for row in rows:
-        curves = kept.get(tuple(row[name] for name in KEY))
-        if curves is not None:
-            name = row["variant"]
-            if len(backbones[name]) > 1:
-                name += f", {row['backbone']}"
-            lines.setdefault(name, {}).setdefault(int(row["bits"]), []).append(curves)
-    return lines
+        several = len(backbones[row["variant"]]) > 1
+        named.append((row["variant"] + (f", {row['backbone']}" if several else ""), row))
+    return named
 
 
-def _draw_radius(lines: Lines, path: Path) -> Path:
+def _draw_radius(lookups: Lookups, path: Path) -> Path:
     figure, axes = canvas("Hash lookup", "bits", "precision within Hamming radius 2")
-    for (name, by_bits), style in zip(lines.items(), styles(), strict=False):
+    for (name, by_bits), style in zip(lookups.items(), styles(), strict=False):
         lengths = sorted(by_bits)
-        figures = [[each.precision_radius2 for each in by_bits[bits]] for bits in lengths]
-        if np.isnan(np.concatenate(figures)).all():  # Distances of its own: it has no balls.
-            continue
+        figures = [by_bits[bits] for bits in lengths]
         spreads = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in figures]
         means = [np.mean(each) for each in figures]
         axes.errorbar(lengths, means, spreads, label=name, capsize=2, **style)
-    axes.set_xticks(sorted({bits for by_bits in lines.values() for bits in by_bits}))
+    axes.set_xticks(sorted({bits for by_bits in lookups.values() for bits in by_bits}))
     axes.set_ylim(0, 1.02)
     return write(figure, axes, path)
 
