@@ -20,7 +20,7 @@ def table(tmp_path):
     for name, bits, seed in cells:
         key = ("digits", "1", "gist", name, str(bits), str(seed), "test")
         within, *figures = rng.random(1 + len(_COLUMNS) - len(KEY)).round(4).tolist()
-        within = "" if name == "ranked" else str(within)
+        within = "nan" if name == "ranked" else str(within)
         rows.append(dict(zip(KEY, key, strict=True)) | {"precision_radius2": within})
         lines.append([*key, *figures])
     path = tmp_path / "table.csv"

@@ -45,8 +45,8 @@ def draw_figures(rows: Iterable[dict[str, str]], table: Path, folder: Path) -> l
     lines: Lines = {}
     for name, row in named:
         bits = int(row["bits"])
-        if row["precision_radius2"]:  # A method with distances of its own has no balls.
-            found = float(row["precision_radius2"])
+        found = float(row["precision_radius2"])
+        if not np.isnan(found):  # A method with distances of its own has no balls.
             lookups.setdefault(name, {}).setdefault(bits, []).append(found)
         curves = kept.get(tuple(row[key] for key in KEY))
         if curves is not None:
