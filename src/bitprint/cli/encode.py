@@ -22,7 +22,7 @@ from bitprint.cli._shared import (
 
 
 def encode(
-    run: Annotated[Path, typer.Argument(help="run folder of `bitprint train`")],
+    run: Annotated[Path, typer.Argument(help="run folder of `bitprint train`, or coco-64")],
     name: DataArgument,
     place: Annotated[Path | None, typer.Argument(metavar="OUT", help="the same as --out")] = None,
     out: Annotated[

@@ -11,7 +11,9 @@ from bitprint.cli._shared import JsonOption, note, output
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="run folder of `bitprint train`, or an index file")],
+    run: Annotated[
+        Path, typer.Argument(help="run folder of `bitprint train`, coco-64, or an index file")
+    ],
     to: Annotated[str, typer.Option(help="the format: onnx")] = "onnx",
     out: Annotated[Path | None, typer.Option(help="file to write; by default RUN.onnx")] = None,
     as_json: JsonOption = False,

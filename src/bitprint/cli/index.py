@@ -50,7 +50,10 @@ def index(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="run folder of `bitprint train`; by default ITQ learns from the folder"),
+        typer.Option(
+            help="run folder of `bitprint train`, or coco-64, which comes with Bitprint; by "
+            "default ITQ learns from the folder"
+        ),
     ] = None,
     bits: Annotated[
         int | None, typer.Option(min=1, help=f"length of the codes of a new index; {BITS}")

@@ -108,7 +108,7 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
 
 
 def load(folder: str | os.PathLike[str]) -> Hasher:
-    """Load a model that `Hasher.save` wrote.
+    """Load a model that `Hasher.save` wrote, or one that comes with Bitprint, by its name.
 
     Examples
     --------
@@ -121,6 +121,8 @@ def load(folder: str | os.PathLike[str]) -> Hasher:
     ...     again = load(folder)
     >>> again, again.encode(features) == hasher.encode(features)
     (ITQ(bits=4), True)
+    >>> load("coco-64").bits
+    64
     """
     document, arrays = read_model(folder)
     try:

@@ -18,6 +18,9 @@ from safetensors.numpy import save as serialise
 
 from bitprint.files import write_atomically
 
+PUBLISHED = Path(__file__).parents[1] / "published"
+"""Folder of the models that come with Bitprint."""
+
 _FORMAT = "bitprint.model"
 _VERSION = 1
 
@@ -44,9 +47,23 @@ def write_model(
     write_atomically(folder / "model.json", (json.dumps(document, indent=2) + "\n").encode())
 
 
+def find_model(folder: str | os.PathLike[str]) -> Path:
+    """Return a model folder, or the model of that name that comes with Bitprint.
+
+    Examples
+    --------
+    >>> find_model("coco-64").parent.name, find_model("of/mine").as_posix()
+    ('published', 'of/mine')
+    """
+    folder = Path(folder)
+    ours = PUBLISHED / folder.name
+    is_name = folder.parts == (folder.name,)
+    return ours if is_name and not folder.exists() and ours.is_dir() else folder
+
+
 def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Read a model folder, or refuse it in one sentence."""
-    folder = Path(folder)
+    folder = find_model(folder)
     document = read_description(folder)
     try:
         weights = (folder / "model.safetensors").read_bytes()
@@ -66,7 +83,7 @@ def read_model(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
 
 def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Read `model.json` alone."""
-    path = Path(folder) / "model.json"
+    path = find_model(folder) / "model.json"
     try:
         document = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
