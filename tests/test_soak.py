@@ -99,6 +99,21 @@ def test_whatever_is_raised_is_a_violation_and_the_kind_starts_anew(tmp_path, ca
     ]
 
 
+@pytest.mark.parametrize(("struck_early", "rounds"), [(0, 1), (3, 4), (99, 20)])
+def test_a_kind_goes_on_until_a_fault_came_after_a_promise(struck_early, rounds, tmp_path):
+    class Late(Kind):
+        name = "late"
+        rounds = 0
+
+        def strike(self):
+            Late.rounds += 1
+            return Round(faults=1, checked=int(Late.rounds > struck_early))
+
+    late, harmless = soak([Late, Harmless], 0, 0, tmp_path)
+    assert late.rounds == rounds
+    assert harmless.rounds == 1
+
+
 class Stubborn(Harmless):
     name = "stubborn"
 
