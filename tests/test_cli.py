@@ -125,6 +125,25 @@ def test_own_folder_is_trained_by_the_recipe_but_for_what_is_set(photos, tmp_pat
     assert about["fitted"]["trunk"]["name"] == "mlp"
 
 
+def test_the_recipe_is_that_for_as_many_images(photos, tmp_path, monkeypatch):
+    asked = []
+
+    def recipe(*about):
+        asked.append(about)
+        return {}
+
+    monkeypatch.setattr("bitprint.methods.recipes.recipe", recipe)
+    command = ["train", photos, "--features", "gist", "--bits", 8, "--out", tmp_path / "run"]
+    run(*command, "--set", "epochs=1")
+    assert asked == [("dsdh", "mlp", len(list(photos.rglob("*.png"))))]
+
+
+def test_a_wrong_option_is_told_before_images_are_read(tmp_path):
+    command = ["train", str(tmp_path / "nowhere"), "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(cli.app, [*command, "--set", "etta=1"])
+    assert "etta" in str(result.exception)
+
+
 def test_own_folder_trains_on_all_images(photos, tmp_path):
     out = tmp_path / "run"
     run("train", photos, "--bits", 8, "--backbone", "small", "--out", out, *FAST)

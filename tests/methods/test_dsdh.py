@@ -221,7 +221,7 @@ def test_weights_of_the_modes():
     assert DSDH(8).weights(5000) == (1.0, 0.1, 55.0)
     assert DSDH(8, mode="authors").weights(70) == (1.0, 0.1, 55.0)
     assert DSDH(16, mode="balanced").weights(5000) == (2000.0, 200.0, 200.0)
-    assert DSDH(64, mode="balanced", eta=3.0).weights(100) == (80.0, 8.0, 3.0)
+    assert DSDH(64, mode="balanced", eta=3.0).weights(100) == (655.36, 65.536, 3.0)
     assert DSDH(8, mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
 
 

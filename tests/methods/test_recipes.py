@@ -31,3 +31,19 @@ def test_norms_of_a_network_from_scratch_are_not_frozen(backbone):
 def test_only_networks_with_blocks_skip_some():
     assert training_recipe("efficientnet-lite2")["drop_blocks"] > 0
     assert "drop_blocks" not in training_recipe("hub:microsoft/resnet-50")
+
+
+@pytest.mark.parametrize("backbone", ["efficientnet-lite0", "hub:microsoft/resnet-50"])
+def test_with_many_images_a_pretrained_network_may_learn(backbone):
+    few, many = (Training(**training_recipe(backbone, images)) for images in (5000, 50_000))
+    assert few.freeze_norms
+    assert few.cutmix > 0
+    assert not many.freeze_norms
+    assert many.cutmix == many.drop_blocks == 0
+    assert many.epochs < few.epochs
+    assert (many.average, many.mirror) == (few.average, few.mirror)
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "small"])
+def test_networks_from_scratch_learn_alike_from_few_and_many(backbone):
+    assert training_recipe(backbone, 5000) == training_recipe(backbone, 50_000)

@@ -51,15 +51,21 @@ def train(
     A deep method is trained by several processes, one for each GPU, with
     `torchrun --nproc-per-node 2 -m bitprint train ...`.
     """
-    from bitprint.methods import DeepHasher
+    from bitprint.methods import DeepHasher, create
     from bitprint.training.distributed import joined
 
     with joined(device) as workers, _one_voice(workers.first):
-        hasher = _create(method, bits, device, backbone, name not in NAMED, features, seed, options)
+        given = _given(method, device, backbone, seed, options)
+        hasher = create(
+            method, bits, **given
+        )  # what is wrong with these is said before a long read
         if workers.size > 1 and not isinstance(hasher, DeepHasher):
             raise ValueError(f"{method} learns in one process: start it without torchrun")
         with workers.in_turn():
             training, its_labels, about = _training_set(name, labels, features, protocol, seed)
+        if name not in NAMED:
+            network = "mlp" if features else backbone or "efficientnet-lite0"
+            hasher = create(method, bits, **_recommended(method, network, len(training)) | given)
         errors.print(f"training {method}, {bits} bits, on {len(training)} images")
         if isinstance(hasher, DeepHasher):
             hasher.fit(training, its_labels, run=out, progress=True, about=about)
@@ -79,35 +85,31 @@ def _one_voice(first: bool) -> Iterator[None]:
         errors.quiet = False
 
 
-def _create(
-    method: str,
-    bits: int,
-    device: str,
-    backbone: str | None,
-    by_recipe: bool,
-    features: str | None,
-    seed: int,
-    options: list[str] | None,
-) -> Any:
-    """Create the hasher that the options of `train` describe."""
-    from bitprint.methods import DeepHasher, create
+def _given(
+    method: str, device: str, backbone: str | None, seed: int, options: list[str] | None
+) -> dict[str, Any]:
+    """Options of the hasher that the options of `train` name."""
+    from bitprint.methods import DeepHasher
     from bitprint.methods import method as method_class
-    from bitprint.methods.recipes import recipe
 
-    chosen: dict[str, Any] = {"seed": seed, **parse_options(options or [])}
+    given: dict[str, Any] = {"seed": seed, **parse_options(options or [])}
     deep = issubclass(method_class(method), DeepHasher)
-    if deep:
-        chosen |= {"device": device} | ({"backbone": backbone} if backbone else {})
     if backbone and not deep:
         raise ValueError(f"{method} has no backbone: it learns from features")
-    if by_recipe:
-        network = "mlp" if features else backbone or "efficientnet-lite0"
-        recommended = recipe(method, network)
-        if recommended:
-            spelt = " ".join(f"{option}={value}" for option, value in recommended.items())
-            errors.print(f"settings, but for what --set says: {spelt}", highlight=False)
-        chosen = recommended | chosen
-    return create(method, bits, **chosen)
+    if deep:
+        given |= {"device": device} | ({"backbone": backbone} if backbone else {})
+    return given
+
+
+def _recommended(method: str, network: str, images: int) -> dict[str, Any]:
+    """Our own settings for this many images, which the user is told of."""
+    from bitprint.methods.recipes import recipe
+
+    settings = recipe(method, network, images)
+    if settings:
+        spelt = " ".join(f"{option}={value}" for option, value in settings.items())
+        errors.print(f"settings, but for what --set says: {spelt}", highlight=False)
+    return settings
 
 
 def _training_set(

@@ -43,7 +43,7 @@ _FEATURES_PER_BIT = {"ninh": 50}
 
 _EPOCHS = {"pretrained": {1: 20, 2: 6}, "scratch": {1: 100, 2: 20}}
 _LONGER = {("ninh", 1): 300}
-_EPOCHS_BY_RECIPE = {1: 40, 2: 10}
+_IMAGES = {1: 5000, 2: 50_000}  # to learn from, of CIFAR-10
 
 # Rates of the hash layer on a pretrained network, and of a whole network from scratch, where they
 # are not the usual ones. Chosen on held-out training images, see `results/README.md`.
@@ -143,8 +143,5 @@ def training_of(row: str, bits: int, protocol: int, backbone: str) -> tuple[str,
     epochs = _LONGER.get((row, protocol), usual[protocol])
     options = {"backbone": backbone, "epochs": epochs} | shared | rates
     if row.endswith(" recipe"):
-        options |= training_recipe(backbone) | {
-            "epochs": _EPOCHS_BY_RECIPE[protocol],
-            "lr": rates["lr"],
-        }
+        options |= training_recipe(backbone, _IMAGES[protocol]) | {"lr": rates["lr"]}
     return name, options | _VARIANTS.get(row, {})

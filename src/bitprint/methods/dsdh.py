@@ -43,7 +43,7 @@ class DSDH(DeepHasher):
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
-        whatever the size of the training set, mu is 10 eta and nu is eta.
+        whatever the size of the training set, mu the larger of 10 eta and eta K^2 / 50, nu mu / 10.
     backbone, training, device, seed
         As in `DeepHasher`.
 
@@ -96,8 +96,10 @@ class DSDH(DeepHasher):
         ((1.0, 0.1, 55.0), (2000.0, 200.0, 200.0))
         """
         if self.mode == "balanced":
-            pull = count * math.sqrt(self.bits) / 100
-            defaults = (10 * pull, pull, pull)
+            eta = count * math.sqrt(self.bits) / 100
+            # A bit holds against the output while eta |u| < mu |w_k|^2, and w_k is of order 1 / K.
+            mu = eta * max(10, self.bits**2 / 50)
+            defaults = (mu, mu / 10, eta)
         else:
             defaults = (1.0, 0.1, 55.0)
         given = (self.mu, self.nu, self.eta)

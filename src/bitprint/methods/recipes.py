@@ -14,12 +14,15 @@ _USUAL: dict[str, Any] = {
     "weight_decay": 0.01,
     "augment": "flip+shift",
 }
+_STEADY = {"average": 0.99, "mirror": True}
 # Keeps what a pretrained network knows while it learns from few images.
-_GENTLE = {"freeze_norms": True, "cutmix": 0.5, "average": 0.99, "mirror": True}
+_GENTLE = {"freeze_norms": True, "cutmix": 0.5}
+_FEW = 20_000  # anywhere between the 5,000 and the 50,000 of the two settings
+_EPOCHS_WITH_MANY = 10
 _FROM_SCRATCH = ("small", "cnnh", "nin", "nin-small")
 
 
-def recipe(method: str, backbone: str) -> dict[str, Any]:
+def recipe(method: str, backbone: str, images: int = 5000) -> dict[str, Any]:
     """Options of `bitprint.create` for one's own images, where we know better than the authors.
 
     What each part of it brings is in `results/README.md`.
@@ -30,17 +33,21 @@ def recipe(method: str, backbone: str) -> dict[str, Any]:
         Name of a method; for all but DSDH the result is empty.
     backbone : str
         Name of its network, "mlp" for features.
+    images : int
+        How many there are to learn from.
 
     Examples
     --------
     >>> recipe("dsdh", "efficientnet-lite0")["mode"], recipe("itq", "mlp")
     ('balanced', {})
     """
-    return {"mode": "balanced", **training_recipe(backbone)} if method == "dsdh" else {}
+    return {"mode": "balanced", **training_recipe(backbone, images)} if method == "dsdh" else {}
 
 
-def training_recipe(backbone: str) -> dict[str, Any]:
+def training_recipe(backbone: str, images: int = 5000) -> dict[str, Any]:
     """The part of the recipe that any deep method can be trained by.
+
+    With few images a pretrained network is kept close to what it knows; with many it may learn.
 
     Examples
     --------
@@ -52,5 +59,7 @@ def training_recipe(backbone: str) -> dict[str, Any]:
         return _USUAL | {"epochs": 150, "trunk_lr": 1e-3, "augment": "none"}
     if name in _FROM_SCRATCH:
         return dict(_USUAL)
+    if images > _FEW:
+        return _USUAL | _STEADY | {"epochs": _EPOCHS_WITH_MANY}
     blocks = {"drop_blocks": 0.2} if name.startswith("efficientnet-lite") else {}
-    return _USUAL | _GENTLE | blocks
+    return _USUAL | _STEADY | _GENTLE | blocks

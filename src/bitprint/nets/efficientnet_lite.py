@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections import OrderedDict
+from importlib.util import find_spec
 from typing import ClassVar, Self
 
 import torch
@@ -148,30 +149,28 @@ class _ConvNorm(nn.Module):
         self.activation = nn.Identity() if linear else nn.ReLU6(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
+        conv = self.conv
         if self.stride > 1:
-            top, bottom = self._same_padding(x.shape[2])
-            left, right = self._same_padding(x.shape[3])
+            top, bottom = self.same_padding(x.shape[2])
+            left, right = self.same_padding(x.shape[3])
             x = functional.pad(x, (left, right, top, bottom))
-        out = self.norm(self.conv(x)) if self.norm.training else self._folded(x)
+        if self.norm.training:
+            out = self.norm(conv(x))
+        else:
+            out = functional.conv2d(x, *self.folded(), conv.stride, conv.padding, 1, conv.groups)
         activated: Tensor = self.activation(out)
         return activated
 
-    def _folded(self, x: Tensor) -> Tensor:
-        """Fixed means and variances are a scaling of the weights: one pass over the data less."""
-        conv, norm = self.conv, self.norm
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of convolution and norm in one: fixed means and variances only scale."""
+        norm = self.norm
         assert norm.running_mean is not None
         assert norm.running_var is not None
         scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-        return functional.conv2d(
-            x,
-            conv.weight * scale[:, None, None, None],
-            norm.bias - norm.running_mean * scale,
-            conv.stride,
-            conv.padding,
-            groups=conv.groups,
-        )
+        weight = self.conv.weight * scale[:, None, None, None]
+        return weight, norm.bias - norm.running_mean * scale
 
-    def _same_padding(self, length: int) -> tuple[int, int]:
+    def same_padding(self, length: int) -> tuple[int, int]:
         """Before and after: ceil(length / stride) results, the odd cell of padding comes last."""
         results = -(-length // self.stride)
         total = max((results - 1) * self.stride + self.kernel - length, 0)
@@ -191,8 +190,26 @@ class _Block(nn.Module):
         self.depth = StochasticDepth()
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.project(self.depthwise(self.expand(x)))
+        fused = x.is_cuda and not self.depthwise.norm.training and find_spec("triton")
+        inner = self._filtered(x) if fused else self.depthwise(self.expand(x))
+        out: Tensor = self.project(inner)
         return x + self.depth(out) if self.residual else out
+
+    def _filtered(self, x: Tensor) -> Tensor:
+        """Widen and filter, all of it but the wide product in one kernel."""
+        from bitprint.nets import depthwise_gpu  # Triton comes with torch where there are GPUs
+
+        before = None
+        if isinstance(self.expand, _ConvNorm):
+            weight, before = self.expand.folded()
+            x = functional.conv2d(x, weight)
+        weight, after = self.depthwise.folded()
+        height, width = x.shape[2:]
+        stride = self.depthwise.stride
+        top, _ = self.depthwise.same_padding(height)
+        left, _ = self.depthwise.same_padding(width)
+        size = -(-height // stride), -(-width // stride)
+        return depthwise_gpu.filter_channels(x, before, weight, after, stride, (top, left), size)
 
 
 def _scaled_width(channels: int, factor: float) -> int:

@@ -1,0 +1,136 @@
+"""The middle of an inverted residual on a GPU: ReLU6, filter of each channel, ReLU6, in one pass.
+
+Such layers do little with much data, so that their time is that of reading and writing it. Here a
+batch is read and written once on its way forward and twice on its way back; convolutions, biases
+and ReLU6 by themselves do that each. With it a step of EfficientNet-Lite0 (128 images, bfloat16)
+has 10.9 ms of kernels on an H200, in place of 19.0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from bitprint.nets import depthwise_kernels as kernels
+
+# Columns, channels and warps of one program, by the size of the filter: the fastest on an H200.
+_TILES = {3: (16, 32, 4), 5: (8, 32, 4)}
+_PROGRAMS = 4096  # of a kernel
+_SUMMING_PROGRAMS = 1320  # of the one that writes sums for each tap
+
+
+def filter_channels(
+    inputs: Tensor,
+    before: Tensor | None,
+    weight: Tensor,
+    after: Tensor,
+    stride: int,
+    padding: tuple[int, int],
+    size: tuple[int, int],
+) -> Tensor:
+    """``relu6(conv(relu6(inputs + before), weight) + after)``, each channel by itself.
+
+    Parameters
+    ----------
+    inputs : Tensor, shape (n, channels, height, width)
+    before : Tensor of float32, shape (channels,), optional
+        Without it the inputs are filtered as they are.
+    weight : Tensor of float32, shape (channels, 1, kernel, kernel)
+        The kernel is 3 or 5.
+    after : Tensor of float32, shape (channels,)
+    stride : int
+    padding : (int, int)
+        Rows of zeros above and columns of zeros on the left.
+    size : (int, int)
+        Height and width of the result; zeros below and on the right are as many as it needs.
+    """
+    outputs: Tensor = _Filter.apply(  # type: ignore[no-untyped-call]
+        inputs, before, weight, after, stride, padding, size
+    )
+    return outputs
+
+
+class _Filter(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        before: Tensor | None,
+        weight: Tensor,
+        after: Tensor,
+        stride: int,
+        padding: tuple[int, int],
+        size: tuple[int, int],
+    ) -> Tensor:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        count, channels = inputs.shape[:2]
+        kernel = weight.shape[2]
+        taps = weight.reshape(channels, kernel * kernel).t().contiguous()
+        outputs = torch.empty(
+            (count, channels, *size),
+            dtype=inputs.dtype,
+            device=inputs.device,
+            memory_format=torch.channels_last,
+        )
+        ctx.sizes = (channels, *inputs.shape[2:], *size, *padding)
+        ctx.kind = {"KERNEL": kernel, "STRIDE": stride, "BEFORE": before is not None} | _tile(
+            kernel
+        )
+        columns = count * size[1]
+        kernels.forward[_grid(columns, channels, kernel)](
+            inputs, before, taps, after, outputs, columns, *ctx.sizes, **ctx.kind
+        )
+        ctx.save_for_backward(inputs, before, taps, outputs)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        inputs, before, taps, outputs = ctx.saved_tensors
+        upper = gradients[0].contiguous(memory_format=torch.channels_last)
+        count, channels, _, width = inputs.shape
+        kernel, stride = ctx.kind["KERNEL"], ctx.kind["STRIDE"]
+        # The gradient below the second ReLU6, and with it those of the filter and its bias.
+        columns = count * outputs.shape[3]
+        grid = _grid(columns, channels, kernel, _SUMMING_PROGRAMS)
+        gated = torch.empty_like(outputs)
+        shares = taps.new_empty(grid[0], kernel * kernel + 1, channels)
+        kernels.to_filter[grid](
+            inputs, before, outputs, upper, gated, shares, columns, *ctx.sizes, **ctx.kind
+        )
+        sums = shares.sum(dim=0)
+        # The gradient below the first ReLU6: one program has `stride` columns side by side.
+        left = ctx.sizes[-1]
+        columns = count * ((left + width - 1) // stride - left // stride + 1)
+        grid = _grid(columns, channels, kernel)
+        lower = torch.empty_like(inputs)
+        shares = taps.new_empty(grid[0] if before is not None else 0, channels)
+        kernels.to_inputs[grid](
+            inputs, before, taps, gated, lower, shares, columns, *ctx.sizes, **ctx.kind
+        )
+        return (
+            lower,
+            shares.sum(dim=0) if before is not None else None,
+            sums[:-1].t().reshape(channels, 1, kernel, kernel),
+            sums[-1],
+            None,
+            None,
+            None,
+        )
+
+
+def _tile(kernel: int) -> dict[str, int]:
+    columns, channels, warps = _TILES[kernel]
+    return {"POSITIONS": columns, "CHANNELS": channels, "num_warps": warps}
+
+
+def _grid(columns: int, channels: int, kernel: int, programs: int = _PROGRAMS) -> tuple[int, int]:
+    """Programs that share all columns, and blocks of channels."""
+    tile = _tile(kernel)
+    blocks = triton.cdiv(channels, tile["CHANNELS"])
+    tiles = triton.cdiv(columns, tile["POSITIONS"])
+    # As many tiles for each program as for any other, or one less.
+    turns = triton.cdiv(tiles, max(programs // blocks, 1))
+    return triton.cdiv(tiles, turns), blocks

@@ -1,0 +1,291 @@
+"""Triton kernels of `bitprint.nets.depthwise_gpu`.
+
+A program takes some columns of the images, all of which stand side by side, and some channels, and
+walks down the rows. What it has read it keeps: sums that are not complete yet (`pending`), or the
+last rows of a gradient (`window`). So a row is read at KERNEL columns, once, and not KERNEL times.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# fmt: off
+
+_SIZES = ["columns", "height", "width", "out_height", "out_width", "top", "left"]
+
+
+@triton.jit
+def _row(pointers, inside, above, lift, channels, KERNEL: tl.constexpr, BEFORE: tl.constexpr):
+    """The inputs under each tap of one row, after the first ReLU6: zero outside of the image."""
+    values = ()
+    for j in tl.static_range(KERNEL):
+        value = tl.load(pointers + j * channels, mask=inside[j], other=0.0).to(tl.float32)
+        if BEFORE:
+            value = tl.minimum(tl.maximum(value + lift, 0.0), above[j])
+        values = values + (value,)
+    return values
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def forward(
+    inputs, before, taps, after, outputs, columns,
+    channels, height, width, out_height, out_width, top, left,
+    KERNEL: tl.constexpr, STRIDE: tl.constexpr, BEFORE: tl.constexpr,
+    POSITIONS: tl.constexpr, CHANNELS: tl.constexpr,
+):
+    """Some columns of the outputs, from top to bottom: of all images, by channels."""
+    DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    channel = channel + tl.zeros((POSITIONS, CHANNELS), tl.int32)
+    known = channel < channels
+    lift = 0.0
+    if BEFORE:
+        lift = tl.load(before + channel, mask=known, other=0.0)
+    bias = tl.load(after + channel, mask=known, other=0.0)
+    weights = ()
+    for k in tl.static_range(KERNEL * KERNEL):
+        weights = weights + (tl.load(taps + k * channels + channel, mask=known, other=0.0),)
+    zero = tl.zeros((POSITIONS, CHANNELS), tl.float32)
+    for tile in range(tl.program_id(0), tl.cdiv(columns, POSITIONS), tl.num_programs(0)):
+        place = tile * POSITIONS + tl.arange(0, POSITIONS)[:, None]
+        image, column = (place // out_width).to(tl.int64), place % out_width
+        mask = (place < columns) & known
+        target = outputs + ((image * (out_height * out_width) + column) * channels + channel)
+        x = column * STRIDE - left
+        source = inputs + ((image * (height * width) + x) * channels + channel)
+        pending = ()
+        for m in tl.static_range(DEPTH - 1):
+            pending = pending + (zero,)
+        for r in range(tl.minimum(top // STRIDE, DEPTH - 1), out_height + DEPTH - 1):
+            values = ()
+            for p in tl.static_range(STRIDE):
+                y = r * STRIDE + p - top
+                inside = ()
+                above = ()
+                for j in tl.static_range(KERNEL):
+                    seen = (x + j >= 0) & (x + j < width) & (y >= 0) & (y < height)
+                    inside = inside + (mask & seen,)
+                    above = above + (tl.where(seen, 6.0, 0.0),)
+                values = values + _row(
+                    source + y * width * channels, inside, above, lift, channels, KERNEL, BEFORE
+                )
+            sums = ()
+            for m in tl.static_range(DEPTH):
+                # Row r - m of the outputs; that of the last m is then complete.
+                if m == 0:
+                    total = zero
+                else:
+                    total = pending[m - 1]
+                for p in tl.static_range(STRIDE):
+                    if p + STRIDE * m < KERNEL:
+                        for j in tl.static_range(KERNEL):
+                            total += values[p * KERNEL + j] * weights[(p + STRIDE * m) * KERNEL + j]
+                sums = sums + (total,)
+            row = r - (DEPTH - 1)
+            total = tl.minimum(tl.maximum(sums[DEPTH - 1] + bias, 0.0), 6.0)
+            tl.store(
+                target + row * out_width * channels, total.to(outputs.dtype.element_ty),
+                mask=mask & (row >= 0),
+            )
+            pending = ()
+            for m in tl.static_range(DEPTH - 1):
+                pending = pending + (sums[m],)
+
+
+@triton.jit
+def _gate(outputs, upper, gated, mask):
+    """The gradient below the second ReLU6."""
+    output = tl.load(outputs, mask=mask, other=0.0).to(tl.float32)
+    slope = tl.load(upper, mask=mask, other=0.0)
+    slope = tl.where((output > 0) & (output < 6), slope, 0.0)
+    tl.store(gated, slope, mask=mask)
+    return slope.to(tl.float32)
+
+
+@triton.jit
+def _fetch(
+    r, outputs, upper, source, mask, inside, channels, height, width, out_height, out_width, top,
+    KERNEL: tl.constexpr, STRIDE: tl.constexpr,
+):
+    """What one turn of the filter's gradient reads, as it is."""
+    held = mask & (r < out_height)
+    fetched = (
+        tl.load(outputs + r * out_width * channels, mask=held, other=0.0),
+        tl.load(upper + r * out_width * channels, mask=held, other=0.0),
+    )
+    for p in tl.static_range(STRIDE):
+        y = r * STRIDE + p - top
+        for j in tl.static_range(KERNEL):
+            at = source + y * width * channels + j * channels
+            held = inside[j] & (y >= 0) & (y < height)
+            fetched = fetched + (tl.load(at, mask=held, other=0.0),)
+    return fetched
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def to_filter(
+    inputs, before, outputs, upper, gated, sums, columns,
+    channels, height, width, out_height, out_width, top, left,
+    KERNEL: tl.constexpr, STRIDE: tl.constexpr, BEFORE: tl.constexpr,
+    POSITIONS: tl.constexpr, CHANNELS: tl.constexpr,
+):
+    """One share of the sums over all positions, for each tap and, after these, for the bias."""
+    DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    channel = channel + tl.zeros((POSITIONS, CHANNELS), tl.int32)
+    known = channel < channels
+    lift = 0.0
+    if BEFORE:
+        lift = tl.load(before + channel, mask=known, other=0.0)
+    zero = tl.zeros((POSITIONS, CHANNELS), tl.float32)
+    passed = zero
+    products = ()
+    for k in tl.static_range(KERNEL * KERNEL):
+        products = products + (zero,)
+    for tile in range(tl.program_id(0), tl.cdiv(columns, POSITIONS), tl.num_programs(0)):
+        place = tile * POSITIONS + tl.arange(0, POSITIONS)[:, None]
+        image, column = (place // out_width).to(tl.int64), place % out_width
+        mask = (place < columns) & known
+        at = (image * (out_height * out_width) + column) * channels + channel
+        x = column * STRIDE - left
+        source = inputs + ((image * (height * width) + x) * channels + channel)
+        line = out_width * channels
+        window = ()
+        for m in tl.static_range(DEPTH):
+            window = window + (zero,)
+        # Rows of the outputs above all of the inputs' rows.
+        start = top // STRIDE
+        for r in range(start):
+            go = at + r * line
+            slope = _gate(outputs + go, upper + go, gated + go, mask & (r < out_height))
+            passed += slope
+            moved = (slope,)
+            for m in tl.static_range(DEPTH - 1):
+                moved = moved + (window[m],)
+            window = moved
+        inside = ()
+        above = ()
+        for j in tl.static_range(KERNEL):
+            seen = (x + j >= 0) & (x + j < width)
+            inside = inside + (mask & seen,)
+            above = above + (tl.where(seen, 6.0, 0.0),)
+        # Rows of inputs by the last rows of the gradient: each is read once, at KERNEL columns, and
+        # one turn ahead.
+        stop = tl.cdiv(height + top, STRIDE)
+        ahead = _fetch(
+            start, outputs + at, upper + at, source, mask, inside, channels, height, width,
+            out_height, out_width, top, KERNEL, STRIDE,
+        )
+        for r in range(start, stop):
+            fetched = ahead
+            ahead = _fetch(
+                r + 1, outputs + at, upper + at, source, mask, inside, channels, height, width,
+                out_height, out_width, top, KERNEL, STRIDE,
+            )
+            output = fetched[0].to(tl.float32)
+            slope = tl.where((output > 0) & (output < 6), fetched[1], 0.0)
+            tl.store(gated + at + r * line, slope, mask=mask & (r < out_height))
+            slope = slope.to(tl.float32)
+            passed += slope
+            moved = (slope,)
+            for m in tl.static_range(DEPTH - 1):
+                moved = moved + (window[m],)
+            window = moved
+            values = ()
+            for p in tl.static_range(STRIDE):
+                y = r * STRIDE + p - top
+                for j in tl.static_range(KERNEL):
+                    value = fetched[2 + p * KERNEL + j].to(tl.float32)
+                    if BEFORE:
+                        value = tl.maximum(value + lift, 0.0)
+                        if STRIDE == 1:
+                            value = tl.minimum(value, above[j])
+                        else:
+                            roof = tl.where((y >= 0) & (y < height), above[j], 0.0)
+                            value = tl.minimum(value, roof)
+                    values = values + (value,)
+            added = ()
+            for i in tl.static_range(KERNEL):
+                for j in tl.static_range(KERNEL):
+                    product = values[(i % STRIDE) * KERNEL + j] * window[i // STRIDE]
+                    added = added + (products[i * KERNEL + j] + product,)
+            products = added
+        # Rows of the outputs below all of the inputs' rows.
+        for r in range(stop, out_height):
+            go = at + r * line
+            passed += _gate(outputs + go, upper + go, gated + go, mask)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    row = sums + tl.program_id(0).to(tl.int64) * (KERNEL * KERNEL + 1) * channels + channel
+    for k in tl.static_range(KERNEL * KERNEL):
+        tl.store(row + k * channels, tl.sum(products[k], axis=0), mask=channel < channels)
+    tl.store(row + KERNEL * KERNEL * channels, tl.sum(passed, axis=0), mask=channel < channels)
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def to_inputs(
+    inputs, before, taps, gated, lower, sums, columns,
+    channels, height, width, out_height, out_width, top, left,
+    KERNEL: tl.constexpr, STRIDE: tl.constexpr, BEFORE: tl.constexpr,
+    POSITIONS: tl.constexpr, CHANNELS: tl.constexpr,
+):
+    """Some columns of the gradient by the inputs, STRIDE side by side, and sums over positions."""
+    DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    channel = channel + tl.zeros((POSITIONS, CHANNELS), tl.int32)
+    known = channel < channels
+    if BEFORE:
+        lift = tl.load(before + channel, mask=known, other=0.0)
+    weights = ()
+    for k in tl.static_range(KERNEL * KERNEL):
+        weights = weights + (tl.load(taps + k * channels + channel, mask=known, other=0.0),)
+    zero = tl.zeros((POSITIONS, CHANNELS), tl.float32)
+    passed = zero
+    first = left // STRIDE
+    wide = (left + width - 1) // STRIDE - first + 1
+    for tile in range(tl.program_id(0), tl.cdiv(columns, POSITIONS), tl.num_programs(0)):
+        place = tile * POSITIONS + tl.arange(0, POSITIONS)[:, None]
+        image, q = (place // wide).to(tl.int64), first + place % wide
+        mask = (place < columns) & known
+        source = gated + ((image * (out_height * out_width) + q) * channels + channel)
+        x = q * STRIDE - left
+        target = (image * (height * width) + x) * channels + channel
+        pending = ()
+        for k in tl.static_range((KERNEL - STRIDE) * STRIDE):
+            pending = pending + (zero,)
+        for r in range((top + height - 1) // STRIDE + 1):
+            slopes = ()
+            for m in tl.static_range(DEPTH):
+                seen = mask & (q - m >= 0) & (q - m < out_width) & (r < out_height)
+                slope = tl.load(source + (r * out_width - m) * channels, mask=seen, other=0.0)
+                slopes = slopes + (slope.to(tl.float32),)
+            totals = ()
+            for i in tl.static_range(KERNEL):
+                for s in tl.static_range(STRIDE):
+                    # Row r * STRIDE + i - top of the inputs, column x + s.
+                    if i + STRIDE < KERNEL:
+                        total = pending[i * STRIDE + s]
+                    else:
+                        total = zero
+                    for m in tl.static_range(DEPTH):
+                        if s + STRIDE * m < KERNEL:
+                            total += slopes[m] * weights[i * KERNEL + s + STRIDE * m]
+                    totals = totals + (total,)
+            for p in tl.static_range(STRIDE):
+                y = r * STRIDE + p - top
+                for s in tl.static_range(STRIDE):
+                    seen = mask & (x + s >= 0) & (x + s < width) & (y >= 0) & (y < height)
+                    at = target + (y * width + s) * channels
+                    total = totals[p * STRIDE + s]
+                    if BEFORE:
+                        value = tl.load(inputs + at, mask=seen, other=0.0).to(tl.float32) + lift
+                        total = tl.where(seen & (value > 0) & (value < 6), total, 0.0)
+                        passed += total
+                    tl.store(lower + at, total.to(lower.dtype.element_ty), mask=seen)
+            pending = ()
+            for k in tl.static_range((KERNEL - STRIDE) * STRIDE):
+                pending = pending + (totals[k + STRIDE * STRIDE],)
+    if BEFORE:
+        channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+        at = sums + tl.program_id(0).to(tl.int64) * channels + channel
+        tl.store(at, tl.sum(passed, axis=0), mask=channel < channels)
