@@ -207,6 +207,7 @@ def _report(cells: Sequence[Cell], out: Path, title: str, command: str, as_json:
     """Print what the table holds of these cells, and write plots and page beside it."""
     from bitprint.experiments.figures import draw_figures
     from bitprint.experiments.html import html_report, stand_ins
+    from bitprint.experiments.standings import standings
     from bitprint.experiments.tables import compare, summarise
 
     rows = _rows_of(cells, out)
@@ -224,6 +225,7 @@ def _report(cells: Sequence[Cell], out: Path, title: str, command: str, as_json:
             "title": title,
             "missing": missing,
             "notes": stand_ins(rows),
+            "standings": standings(rows),
             "files": [str(path) for path in (out, page, *plots)],
             "entries": [
                 entry.as_dict() for line in summarise(rows).values() for entry in line.values()
@@ -232,7 +234,7 @@ def _report(cells: Sequence[Cell], out: Path, title: str, command: str, as_json:
         output.print_json(data=about)
         return
     output.print(compare(rows, title))
-    for line in stand_ins(rows):
+    for line in [*standings(rows), *stand_ins(rows)]:
         say(line)
     say(f"report: {page}")
 

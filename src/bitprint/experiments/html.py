@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from bitprint.experiments.standings import standings
 from bitprint.experiments.tables import BELOW, Entry, summarise
 
 _PAPER_SETS = ("cifar10", "nuswide")
@@ -71,6 +72,7 @@ def html_report(
         f"<p>Made by <code>{escape(command)}</code></p>",
         "<h2>Ours, and below it the figure of the DSDH paper (Li et al., 2017)</h2>",
         _comparison(rows),
+        *_standings(rows),
         "<h2>Curves</h2>",
         "".join(map(_picture, plots)) or "<p>No curves were kept of these cells.</p>",
         "<h2>Settings of each cell</h2>",
@@ -158,6 +160,11 @@ def _figure(entry: Entry | None) -> str:
     if entry.paper is not None:
         theirs = f"<small>{entry.paper:.3f} ({entry.difference:+.3f})</small>"
     return f'<td class="{entry.verdict}">{entry}{theirs}</td>'
+
+
+def _standings(rows: Iterable[dict[str, str]]) -> list[str]:
+    lines = [f"<li>{escape(line)}</li>" for line in standings(rows)]
+    return ["<h2>DSDH and the best of the others</h2>", "<ul>", *lines, "</ul>"] if lines else []
 
 
 def _settings(rows: Iterable[dict[str, str]]) -> str:

@@ -1,0 +1,67 @@
+"""DSDH against the best of the others, on splits that both have."""
+
+import pytest
+
+from bitprint.experiments.html import html_report
+from bitprint.experiments.standings import standings
+
+
+def rows(*cells, backbone="net", bits=12):
+    about = {"dataset": "cifar10", "measured_on": "test", "map_at": "", "paper_map": ""}
+    return [
+        about
+        | {"variant": name, "method": name.partition(" ")[0], "backbone": backbone}
+        | {"bits": str(bits), "seed": str(seed), "map": str(value)}
+        for name, maps in cells
+        for seed, value in maps.items()
+    ]
+
+
+def test_the_best_of_each_side_by_its_mean():
+    table = rows(
+        ("dsdh", {0: 0.7, 1: 0.9}),
+        ("dsdh recipe", {0: 0.85, 1: 0.86}),
+        ("dpsh", {0: 0.5}),
+        ("dtsh recipe", {0: 0.8, 1: 0.9}),
+    )
+    assert standings(table) == [
+        "12 bits on net: dsdh recipe is ahead of dtsh recipe, 0.855 to 0.850 over 2 splits, "
+        "ahead in 1."
+    ]
+
+
+def test_only_splits_that_both_have_are_compared():
+    table = rows(("dsdh", {0: 0.8, 1: 0.99}), ("dlbhc", {0: 0.9, 2: 0.1}))
+    assert standings(table) == [
+        "12 bits on net: dsdh is behind dlbhc, 0.800 to 0.900 over 1 split."
+    ]
+
+
+def test_no_verdict_without_a_common_split():
+    table = rows(("dsdh", {0: 0.8}), ("dlbhc", {1: 0.9}))
+    assert standings(table) == ["12 bits on net: dsdh and dlbhc were measured on different splits."]
+
+
+def test_networks_and_lengths_are_apart_and_in_order():
+    table = [
+        *rows(("dsdh", {0: 0.8}), ("dpsh", {0: 0.9}), bits=48),
+        *rows(("dsdh", {0: 0.8}), ("dpsh", {0: 0.7}), bits=12),
+        *rows(("dsdh", {0: 0.8}), ("dpsh", {0: 0.7}), backbone="another", bits=48),
+    ]
+    assert [line.partition(":")[0] for line in standings(table)] == [
+        "48 bits on another",
+        "12 bits on net",
+        "48 bits on net",
+    ]
+
+
+@pytest.mark.parametrize("alone", [("dsdh", {0: 0.8}), ("dsdh-a", {0: 0.8})])
+def test_nothing_is_said_of_one_side_alone(alone):
+    assert standings(rows(alone)) == []
+    assert "best of the others" not in html_report("title", rows(alone), command="")
+
+
+def test_the_page_says_it():
+    table = rows(("dsdh", {0: 0.8}), ("dpsh <x>", {0: 0.9}))
+    page = html_report("title", table, command="")
+    assert "<li>12 bits on net: dsdh is behind dpsh &lt;x&gt;, 0.800 to 0.900" in page
