@@ -10,7 +10,12 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # They need a GPU's compiler to be imported.
-_KERNELS = ["src/bitprint/search/gpu_scans.py", "src/bitprint/methods/discrete_gpu.py"]
+_KERNELS = [
+    "src/bitprint/search/gpu_scans.py",
+    "src/bitprint/methods/discrete_gpu.py",
+    "src/bitprint/nets/depthwise_gpu.py",
+    "src/bitprint/nets/depthwise_kernels.py",
+]
 collect_ignore = [] if find_spec("triton") else _KERNELS
 # As modules they would all have one name.
 collect_ignore_glob = ["tests/*/conftest.py"]

@@ -147,3 +147,35 @@ def test_the_reader_keeps_only_a_few_batches_ahead():
     ahead = len(reads)
     within(10, batches.close)
     assert 1 < ahead < 10
+
+
+class AsOnAGpu(Feed):
+    """A feed that believes that it is on a GPU, and reads on a CPU."""
+
+    def __init__(self, source):
+        super().__init__(source, CPU)
+        self._device, self._read_by = torch.device("cuda"), Feed(source, CPU)
+
+    def batches(self, order, batch_size):
+        return self._read_by.batches(order, batch_size)
+
+
+@pytest.mark.parametrize(
+    ("make", "count", "sizes"),
+    [
+        (streamed, 10, [4, 4, 2]),
+        (AsOnAGpu, 10, [4, 4, 4]),
+        (AsOnAGpu, 4, [4]),
+        (AsOnAGpu, 3, [3]),  # one batch, whatever its size
+    ],
+)
+def test_outputs_of_all_items_in_order_on_a_gpu_in_batches_of_one_size(make, count, sizes):
+    source, seen = numbered_features(count), []
+
+    def net(items):
+        seen.append(len(items))
+        return 2 * items
+
+    found = torch.cat(list(make(source).outputs(net, batch_size=4)))
+    assert found.tolist() == (2 * source).tolist()
+    assert seen == sizes

@@ -39,7 +39,23 @@ def test_only_splits_that_both_have_are_compared():
 
 def test_no_verdict_without_a_common_split():
     table = rows(("dsdh", {0: 0.8}), ("dlbhc", {1: 0.9}))
-    assert standings(table) == ["12 bits on net: dsdh and dlbhc were measured on different splits."]
+    assert standings(table) == [
+        "12 bits on net: dsdh and the others were measured on different splits."
+    ]
+
+
+def test_a_lucky_split_makes_no_strongest_rival():
+    table = rows(
+        ("dsdh", {0: 0.9, 1: 0.6}), ("dtsh", {0: 0.91, 1: 0.7}), ("dpsh", {0: 0.905, 2: 0.99})
+    )
+    assert "behind dtsh, 0.750 to 0.805 over 2 splits, ahead in 0" in standings(table)[0]
+
+
+def test_what_is_printed_alike_is_level():
+    table = rows(("dsdh", {0: 0.9171}), ("dtsh", {0: 0.9174}))
+    assert standings(table) == [
+        "12 bits on net: dsdh is level with dtsh, 0.917 to 0.917 over 1 split."
+    ]
 
 
 def test_networks_and_lengths_are_apart_and_in_order():

@@ -28,6 +28,7 @@ SHAPES = [
     (3, 5, 7, 7, 5, 1),
     (1, 16, 2, 3, 5, 1),
     (5, 48, 14, 14, 5, 2),
+    (0, 16, 8, 8, 3, 1),
     pytest.param((9, 96, 56, 57, 3, 1), marks=on_a_gpu),
     pytest.param((130, 64, 28, 28, 5, 1), marks=on_a_gpu),
 ]
@@ -87,6 +88,28 @@ def test_outputs_and_gradients_are_those_of_the_layers(shape, lifted):
         results.append([value.double() for value in (outputs, *found)])
     for ours, theirs in zip(*results, strict=True):
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def test_what_is_not_a_number_stays_so():
+    from bitprint.nets.depthwise_gpu import filter_channels
+
+    inputs = torch.ones(1, 2, 4, 4, device=DEVICE)
+    inputs[0, 1, 2, 2] = torch.nan
+    bias, weight = torch.ones(2, device=DEVICE), torch.ones(2, 1, 3, 3, device=DEVICE)
+    outputs = filter_channels(inputs, bias, weight, bias, 1, (1, 1), (4, 4))
+    assert outputs[0, 0].isfinite().all()
+    assert outputs[0, 1].isnan().sum() == 9  # under every tap of its filter
+
+
+def test_a_second_derivative_is_refused():
+    from bitprint.nets.depthwise_gpu import filter_channels
+
+    inputs = torch.ones(1, 1, 3, 3, device=DEVICE, requires_grad=True)
+    bias, weight = torch.zeros(1, device=DEVICE), torch.ones(1, 1, 3, 3, device=DEVICE) / 9
+    outputs = filter_channels(inputs, bias, weight, bias, 1, (1, 1), (3, 3))
+    (slope,) = torch.autograd.grad(outputs.square().sum(), inputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
 
 
 @on_a_gpu

@@ -56,15 +56,14 @@ def train(
 
     with joined(device) as workers, _one_voice(workers.first):
         given = _given(method, device, backbone, seed, options)
-        hasher = create(
-            method, bits, **given
-        )  # what is wrong with these is said before a long read
+        # Wrong options are told before a long read.
+        hasher = create(method, bits, **given)
         if workers.size > 1 and not isinstance(hasher, DeepHasher):
             raise ValueError(f"{method} learns in one process: start it without torchrun")
         with workers.in_turn():
             training, its_labels, about = _training_set(name, labels, features, protocol, seed)
         if name not in NAMED:
-            network = "mlp" if features else backbone or "efficientnet-lite0"
+            network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
             hasher = create(method, bits, **_recommended(method, network, len(training)) | given)
         errors.print(f"training {method}, {bits} bits, on {len(training)} images")
         if isinstance(hasher, DeepHasher):

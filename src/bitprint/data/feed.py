@@ -57,6 +57,8 @@ class Feed:
     ...     print(rows.tolist(), items.tolist())
     [2, 0] [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     [1] [[0.0, 1.0, 0.0]]
+    >>> torch.cat(list(feed.outputs(lambda items: 2 * items, batch_size=2))).diag().tolist()
+    [2.0, 2.0, 2.0]
     """
 
     def __init__(
@@ -87,6 +89,16 @@ class Feed:
                 yield rows, self._resident[self._part(rows)]
         else:
             yield from self._read_ahead(order.split(batch_size))
+
+    def outputs(self, net: Callable[[Tensor], Tensor], batch_size: int) -> Iterator[Tensor]:
+        """Yield what a network gives for all items in their order, batch by batch.
+
+        On a GPU all batches but that of a small source have one size, see `fill_up`.
+        """
+        fills = self._device.type == "cuda" and len(self) > batch_size
+        for _, items in self.batches(torch.arange(len(self)), batch_size):
+            batch = fill_up(items, batch_size) if fills else items
+            yield net(batch)[: len(items)]
 
     def _read(self, rows: NDArray | slice) -> Tensor:
         source = self._source

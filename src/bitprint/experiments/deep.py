@@ -43,7 +43,8 @@ _FEATURES_PER_BIT = {"ninh": 50}
 
 _EPOCHS = {"pretrained": {1: 20, 2: 6}, "scratch": {1: 100, 2: 20}}
 _LONGER = {("ninh", 1): 300}
-_IMAGES = {1: 5000, 2: 50_000}  # to learn from, of CIFAR-10
+# To learn from, of CIFAR-10; cells of other sets have the same settings.
+_IMAGES = {1: 5000, 2: 50_000}
 
 # Rates of the hash layer on a pretrained network, and of a whole network from scratch, where they
 # are not the usual ones. Chosen on held-out training images, see `results/README.md`.

@@ -6,9 +6,15 @@ from collections.abc import Iterable
 from statistics import mean
 from typing import Any
 
+Maps = dict[int, float]  # by seed
+
 
 def standings(rows: Iterable[dict[str, Any]]) -> list[str]:
     """One sentence for each network and length where DSDH and another method were measured.
+
+    It is about the variant of DSDH with the highest mean, and the variant of another method, its
+    ablations A, B and C among them, that has the most to set against it on splits that both have.
+    Whether they were trained alike, their names tell.
 
     Parameters
     ----------
@@ -25,35 +31,38 @@ def standings(rows: Iterable[dict[str, Any]]) -> list[str]:
     >>> standings(rows)
     ['12 bits on net: dsdh is ahead of dtsh, 0.914 to 0.913 over 1 split.']
     """
-    groups: dict[tuple[str, int], dict[bool, dict[str, dict[int, float]]]] = {}
+    groups: dict[tuple[str, int], dict[bool, dict[str, Maps]]] = {}
     for row in rows:
         group = groups.setdefault((row["backbone"], int(row["bits"])), {True: {}, False: {}})
         maps = group[row["method"] == "dsdh"].setdefault(row["variant"], {})
         maps[int(row["seed"])] = float(row["map"])
     return [
-        f"{bits} bits on {backbone}: {_verdict(_best(group[True]), _best(group[False]))}"
+        f"{bits} bits on {backbone}: {_verdict(group[True], group[False])}"
         for (backbone, bits), group in sorted(groups.items())
         if group[True] and group[False]
     ]
 
 
-def _best(variants: dict[str, dict[int, float]]) -> tuple[str, dict[int, float]]:
-    """The variant with the highest mean, and its MAP by seed."""
-    return max(variants.items(), key=lambda item: mean(item[1].values()))
-
-
-def _verdict(ours: tuple[str, dict[int, float]], theirs: tuple[str, dict[int, float]]) -> str:
-    """Compare on the splits that both have."""
-    (name, own), (rival, other) = ours, theirs
+def _verdict(ours: dict[str, Maps], theirs: dict[str, Maps]) -> str:
+    """Compare the best of ours with the strongest of theirs."""
+    name, own = max(ours.items(), key=lambda item: mean(item[1].values()))
+    comparable = {rival: maps for rival, maps in theirs.items() if own.keys() & maps.keys()}
+    if not comparable:
+        return f"{name} and the others were measured on different splits."
+    rival, other = max(comparable.items(), key=lambda item: mean(_leads(item[1], own)))
     shared = own.keys() & other.keys()
-    if not shared:
-        return f"{name} and {rival} were measured on different splits."
     own_mean, other_mean = (mean(maps[seed] for seed in shared) for maps in (own, other))
-    wins = sum(own[seed] > other[seed] for seed in shared)
-    place = "ahead of" if own_mean > other_mean else "behind"
-    each = "" if len(shared) == 1 else f", ahead in {wins}"
-    splits = "split" if len(shared) == 1 else "splits"
-    return (
-        f"{name} is {place} {rival}, {own_mean:.3f} to {other_mean:.3f} "
-        f"over {len(shared)} {splits}{each}."
-    )
+    figures = f"{own_mean:.3f}", f"{other_mean:.3f}"
+    place = "level with"
+    if figures[0] != figures[1]:
+        place = "ahead of" if own_mean > other_mean else "behind"
+    splits = "1 split"
+    if len(shared) > 1:
+        wins = sum(lead < 0 for lead in _leads(other, own))
+        splits = f"{len(shared)} splits, ahead in {wins}"
+    return f"{name} is {place} {rival}, {figures[0]} to {figures[1]} over {splits}."
+
+
+def _leads(maps: Maps, over: Maps) -> list[float]:
+    """By how much one is ahead of another, on each split that both have."""
+    return [maps[seed] - over[seed] for seed in maps.keys() & over.keys()]

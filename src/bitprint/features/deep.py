@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bitprint.data.decoding import Progress
-from bitprint.data.feed import Feed, fill_up, item_shape
+from bitprint.data.feed import Feed, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.devices import pick_device
 from bitprint.nets import Trunk, create_trunk
@@ -59,13 +59,11 @@ def deep_features(
     net = HashNetwork(trunk, nn.Identity()).to(place).eval()
     net.mixed = place.type == "cuda"
     features = np.empty((len(images), trunk.out_features), np.float32)
-    fills = place.type == "cuda" and len(images) > batch_size
     done = 0
     with torch.inference_mode():
-        for _, items in Feed(images, place).batches(torch.arange(len(images)), batch_size):
-            batch = fill_up(items, batch_size) if fills else items
-            features[done : done + len(items)] = net(batch)[: len(items)].cpu().numpy()
-            done += len(items)
+        for found in Feed(images, place).outputs(net, batch_size):
+            features[done : done + len(found)] = found.cpu().numpy()
+            done += len(found)
             if progress is not None:
                 progress(done, len(images))
     return features

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from bitprint.codes import check_bits
-from bitprint.data.feed import Feed, Source, fill_up, item_shape
+from bitprint.data.feed import Feed, Source, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
 from bitprint.devices import pick_device
@@ -173,14 +173,13 @@ class DeepHasher(Hasher):
         device = pick_device(self.device)
         net = self.net_.to(device).eval()
         width = self._output_width()
-        outputs = torch.empty(len(source), width)
-        batches = Feed(source, device).batches(torch.arange(len(source)), _ENCODE_BATCH)
-        fills = device.type == "cuda" and len(source) > _ENCODE_BATCH
+        outputs = np.empty((len(source), width), np.float32)
+        done = 0
         with torch.inference_mode():
-            for rows, items in batches:
-                batch = fill_up(items, _ENCODE_BATCH) if fills else items
-                outputs[rows.cpu()] = net(batch)[: len(rows), :width].cpu()
-        return outputs.numpy()
+            for found in Feed(source, device).outputs(net, _ENCODE_BATCH):
+                outputs[done : done + len(found)] = found[:, :width].cpu().numpy()
+                done += len(found)
+        return outputs
 
     def make_head(self, features: int, classes: int) -> nn.Module:
         """Build the layer on top of the trunk; its first K outputs are the hash outputs.

@@ -25,17 +25,18 @@ def descend(codes: Tensor, gram: Tensor, pull: Tensor, sweeps: int) -> Tensor:
     count, bits = codes.shape
     result = torch.empty_like(codes)
     if count:
-        _descend[(count,)](
-            codes.contiguous(),
-            codes @ gram,
-            gram.contiguous(),
-            pull.contiguous(),
-            result,
-            sweeps,
-            bits,
-            WIDTH=triton.next_power_of_2(bits),
-            num_warps=1,
-        )
+        with torch.cuda.device_of(codes):
+            _descend[(count,)](
+                codes.contiguous(),
+                codes @ gram,
+                gram.contiguous(),
+                pull.contiguous(),
+                result,
+                sweeps,
+                bits,
+                WIDTH=triton.next_power_of_2(bits),
+                num_warps=1,
+            )
     return result
 
 

@@ -17,7 +17,7 @@ _USUAL: dict[str, Any] = {
 _STEADY = {"average": 0.99, "mirror": True}
 # Keeps what a pretrained network knows while it learns from few images.
 _GENTLE = {"freeze_norms": True, "cutmix": 0.5}
-_FEW = 20_000  # anywhere between the 5,000 and the 50,000 of the two settings
+_MOST_OF_FEW = 20_000  # a guess between the 5,000 and the 50,000 of the two settings
 _EPOCHS_WITH_MANY = 10
 _FROM_SCRATCH = ("small", "cnnh", "nin", "nin-small")
 
@@ -55,12 +55,12 @@ def training_recipe(backbone: str, images: int = 5000) -> dict[str, Any]:
     (0.2, 40)
     """
     name = backbone.partition(":")[0]
-    if name == "mlp":  # begins at random, at a higher rate; too many steps are learned by heart
-        epochs = min(150, max(20, 60_000 // images))
+    if name == "mlp":  # begins at random; with too many steps it learns the images by heart
+        epochs = min(150, max(20, 60_000 // max(images, 1)))
         return _USUAL | {"epochs": epochs, "trunk_lr": 1e-3, "augment": "none"}
     if name in _FROM_SCRATCH:
         return dict(_USUAL)
-    if images > _FEW:
+    if images > _MOST_OF_FEW:
         return _USUAL | _STEADY | {"epochs": _EPOCHS_WITH_MANY}
     blocks = {"drop_blocks": 0.2} if name.startswith("efficientnet-lite") else {}
     return _USUAL | _STEADY | _GENTLE | blocks

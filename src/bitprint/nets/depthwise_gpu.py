@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bitprint.nets import depthwise_kernels as kernels
 
@@ -80,15 +81,20 @@ class _Filter(torch.autograd.Function):
             kernel
         )
         columns = count * size[1]
-        kernels.forward[_grid(columns, channels, kernel)](
-            inputs, before, taps, after, outputs, columns, *ctx.sizes, **ctx.kind
-        )
+        if columns:
+            with torch.cuda.device_of(inputs):
+                kernels.forward[_grid(columns, channels, kernel)](
+                    inputs, before, taps, after, outputs, columns, *ctx.sizes, **ctx.kind
+                )
         ctx.save_for_backward(inputs, before, taps, outputs)
         return outputs
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         inputs, before, taps, outputs = ctx.saved_tensors
+        if not len(inputs):
+            return _no_gradients(inputs, before, taps, ctx.kind["KERNEL"])
         upper = gradients[0].contiguous(memory_format=torch.channels_last)
         count, channels, _, width = inputs.shape
         kernel, stride = ctx.kind["KERNEL"], ctx.kind["STRIDE"]
@@ -119,6 +125,14 @@ class _Filter(torch.autograd.Function):
             None,
             None,
         )
+
+
+def _no_gradients(inputs: Tensor, before: Tensor | None, taps: Tensor, kernel: int) -> Any:
+    """Those of no images at all."""
+    channels = taps.shape[1]
+    zeros = taps.new_zeros(channels)
+    weight = taps.new_zeros(channels, 1, kernel, kernel)
+    return torch.zeros_like(inputs), None if before is None else zeros, weight, zeros, *[None] * 3
 
 
 def _tile(kernel: int) -> dict[str, int]:

@@ -16,13 +16,20 @@ _SIZES = ["columns", "height", "width", "out_height", "out_width", "top", "left"
 
 
 @triton.jit
+def _cut(values, above):
+    """Between 0 and `above`; what is not a number stays so, as in torch."""
+    values = tl.maximum(values, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    return tl.minimum(values, above, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def _row(pointers, inside, above, lift, channels, KERNEL: tl.constexpr, BEFORE: tl.constexpr):
     """The inputs under each tap of one row, after the first ReLU6: zero outside of the image."""
     values = ()
     for j in tl.static_range(KERNEL):
         value = tl.load(pointers + j * channels, mask=inside[j], other=0.0).to(tl.float32)
         if BEFORE:
-            value = tl.minimum(tl.maximum(value + lift, 0.0), above[j])
+            value = _cut(value + lift, above[j])
         values = values + (value,)
     return values
 
@@ -83,7 +90,7 @@ def forward(
                             total += values[p * KERNEL + j] * weights[(p + STRIDE * m) * KERNEL + j]
                 sums = sums + (total,)
             row = r - (DEPTH - 1)
-            total = tl.minimum(tl.maximum(sums[DEPTH - 1] + bias, 0.0), 6.0)
+            total = _cut(sums[DEPTH - 1] + bias, 6.0)
             tl.store(
                 target + row * out_width * channels, total.to(outputs.dtype.element_ty),
                 mask=mask & (row >= 0),
@@ -198,12 +205,10 @@ def to_filter(
                 for j in tl.static_range(KERNEL):
                     value = fetched[2 + p * KERNEL + j].to(tl.float32)
                     if BEFORE:
-                        value = tl.maximum(value + lift, 0.0)
-                        if STRIDE == 1:
-                            value = tl.minimum(value, above[j])
-                        else:
-                            roof = tl.where((y >= 0) & (y < height), above[j], 0.0)
-                            value = tl.minimum(value, roof)
+                        roof = above[j]
+                        if STRIDE > 1:
+                            roof = tl.where((y >= 0) & (y < height), roof, 0.0)
+                        value = _cut(value + lift, roof)
                     values = values + (value,)
             added = ()
             for i in tl.static_range(KERNEL):

@@ -190,10 +190,15 @@ class _Block(nn.Module):
         self.depth = StochasticDepth()
 
     def forward(self, x: Tensor) -> Tensor:
-        fused = x.is_cuda and not self.depthwise.norm.training and find_spec("triton")
+        fused = x.is_cuda and x.dtype != torch.float64 and self._rests() and find_spec("triton")
         inner = self._filtered(x) if fused else self.depthwise(self.expand(x))
         out: Tensor = self.project(inner)
         return x + self.depth(out) if self.residual else out
+
+    def _rests(self) -> bool:
+        """Whether no norm before the narrow layer learns."""
+        learns = isinstance(self.expand, _ConvNorm) and self.expand.norm.training
+        return not learns and not self.depthwise.norm.training
 
     def _filtered(self, x: Tensor) -> Tensor:
         """Widen and filter, all of it but the wide product in one kernel."""
