@@ -78,9 +78,10 @@ _LITE = Lite()
 def connect(address: Address, timeout: float) -> MilvusClient:
     """Connect to a server, or start Milvus Lite; undone by `disconnect`."""
     if address.file is None:
-        return _connect(address, timeout)
+        return _connect(address, min(timeout, LONGEST_CONNECTING))
     _LITE.take(address.file)
     with on_error(lambda: _LITE.give_back(Path(address.server))):
+        # It is there, but on a busy machine it may be long in answering.
         return _connect(address, timeout, grpc_options=_NO_PINGS)
 
 
@@ -90,7 +91,7 @@ def _connect(address: Address, timeout: float, **options: Any) -> MilvusClient:
             address.server,
             token=address.token,
             db_name=address.database,
-            timeout=min(timeout, LONGEST_CONNECTING),
+            timeout=timeout,
             **options,
         )
     except (MilvusException, grpc.RpcError) as error:
