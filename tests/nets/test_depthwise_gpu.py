@@ -1,6 +1,6 @@
 """The fused kernel of an inverted residual against the layers that it replaces.
 
-Without a GPU, Triton's interpreter can stand in: `pip install triton`, and TRITON_INTERPRET=1.
+Without a GPU, Triton's interpreter can stand in: Triton 3.7 or later, and TRITON_INTERPRET=1.
 """
 
 import os

@@ -23,6 +23,41 @@ def _cut(values, above):
 
 
 @triton.jit
+def _channels(channels, POSITIONS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Which channels a program has, at each of its columns, and whether there are so many."""
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    channel = channel + tl.zeros((POSITIONS, CHANNELS), tl.int32)
+    return channel, channel < channels
+
+
+@triton.jit
+def _weights(taps, channel, known, channels, KERNEL: tl.constexpr):
+    """The filters of these channels, tap by tap."""
+    weights = ()
+    for k in tl.static_range(KERNEL * KERNEL):
+        weights = weights + (tl.load(taps + k * channels + channel, mask=known, other=0.0),)
+    return weights
+
+
+@triton.jit
+def _times(value, COUNT: tl.constexpr):
+    """A tuple of so many of one."""
+    values = ()
+    for k in tl.static_range(COUNT):
+        values = values + (value,)
+    return values
+
+
+@triton.jit
+def _pushed(window, first, DEPTH: tl.constexpr):
+    """The window after it has moved down by one row."""
+    moved = (first,)
+    for m in tl.static_range(DEPTH - 1):
+        moved = moved + (window[m],)
+    return moved
+
+
+@triton.jit
 def _row(pointers, inside, above, lift, channels, KERNEL: tl.constexpr, BEFORE: tl.constexpr):
     """The inputs under each tap of one row, after the first ReLU6: zero outside of the image."""
     values = ()
@@ -43,16 +78,12 @@ def forward(
 ):
     """Some columns of the outputs, from top to bottom: of all images, by channels."""
     DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
-    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
-    channel = channel + tl.zeros((POSITIONS, CHANNELS), tl.int32)
-    known = channel < channels
+    channel, known = _channels(channels, POSITIONS, CHANNELS)
     lift = 0.0
     if BEFORE:
         lift = tl.load(before + channel, mask=known, other=0.0)
     bias = tl.load(after + channel, mask=known, other=0.0)
-    weights = ()
-    for k in tl.static_range(KERNEL * KERNEL):
-        weights = weights + (tl.load(taps + k * channels + channel, mask=known, other=0.0),)
+    weights = _weights(taps, channel, known, channels, KERNEL)
     zero = tl.zeros((POSITIONS, CHANNELS), tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(columns, POSITIONS), tl.num_programs(0)):
         place = tile * POSITIONS + tl.arange(0, POSITIONS)[:, None]
@@ -61,9 +92,7 @@ def forward(
         target = outputs + ((image * (out_height * out_width) + column) * channels + channel)
         x = column * STRIDE - left
         source = inputs + ((image * (height * width) + x) * channels + channel)
-        pending = ()
-        for m in tl.static_range(DEPTH - 1):
-            pending = pending + (zero,)
+        pending = _times(zero, DEPTH - 1)
         for r in range(tl.minimum(top // STRIDE, DEPTH - 1), out_height + DEPTH - 1):
             values = ()
             for p in tl.static_range(STRIDE):
@@ -101,13 +130,20 @@ def forward(
 
 
 @triton.jit
-def _gate(outputs, upper, gated, mask):
-    """The gradient below the second ReLU6."""
-    output = tl.load(outputs, mask=mask, other=0.0).to(tl.float32)
-    slope = tl.load(upper, mask=mask, other=0.0)
+def _gate(output, slope, gated, mask):
+    """Store the gradient below the second ReLU6, and return it."""
+    output = output.to(tl.float32)
     slope = tl.where((output > 0) & (output < 6), slope, 0.0)
     tl.store(gated, slope, mask=mask)
     return slope.to(tl.float32)
+
+
+@triton.jit
+def _gate_row(outputs, upper, gated, mask):
+    """The same for a row that no input is under."""
+    output = tl.load(outputs, mask=mask, other=0.0)
+    slope = tl.load(upper, mask=mask, other=0.0)
+    return _gate(output, slope, gated, mask)
 
 
 @triton.jit
@@ -115,7 +151,7 @@ def _fetch(
     r, outputs, upper, source, mask, inside, channels, height, width, out_height, out_width, top,
     KERNEL: tl.constexpr, STRIDE: tl.constexpr,
 ):
-    """What one turn of the filter's gradient reads, as it is."""
+    """What one turn of the filter's gradient reads: output, gradient, inputs under each tap."""
     held = mask & (r < out_height)
     fetched = (
         tl.load(outputs + r * out_width * channels, mask=held, other=0.0),
@@ -130,6 +166,26 @@ def _fetch(
     return fetched
 
 
+@triton.jit
+def _lifted(
+    fetched, above, lift, first, height,
+    KERNEL: tl.constexpr, STRIDE: tl.constexpr, BEFORE: tl.constexpr,
+):
+    """The inputs of `_fetch` after the first ReLU6, from row `first` on."""
+    values = ()
+    for p in tl.static_range(STRIDE):
+        y = first + p
+        for j in tl.static_range(KERNEL):
+            value = fetched[2 + p * KERNEL + j].to(tl.float32)
+            if BEFORE:
+                roof = above[j]
+                if STRIDE > 1:
+                    roof = tl.where((y >= 0) & (y < height), roof, 0.0)
+                value = _cut(value + lift, roof)
+            values = values + (value,)
+    return values
+
+
 @triton.jit(do_not_specialize=_SIZES)
 def to_filter(
     inputs, before, outputs, upper, gated, sums, columns,
@@ -139,17 +195,13 @@ def to_filter(
 ):
     """One share of the sums over all positions, for each tap and, after these, for the bias."""
     DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
-    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
-    channel = channel + tl.zeros((POSITIONS, CHANNELS), tl.int32)
-    known = channel < channels
+    channel, known = _channels(channels, POSITIONS, CHANNELS)
     lift = 0.0
     if BEFORE:
         lift = tl.load(before + channel, mask=known, other=0.0)
     zero = tl.zeros((POSITIONS, CHANNELS), tl.float32)
     passed = zero
-    products = ()
-    for k in tl.static_range(KERNEL * KERNEL):
-        products = products + (zero,)
+    products = _times(zero, KERNEL * KERNEL)
     for tile in range(tl.program_id(0), tl.cdiv(columns, POSITIONS), tl.num_programs(0)):
         place = tile * POSITIONS + tl.arange(0, POSITIONS)[:, None]
         image, column = (place // out_width).to(tl.int64), place % out_width
@@ -158,19 +210,14 @@ def to_filter(
         x = column * STRIDE - left
         source = inputs + ((image * (height * width) + x) * channels + channel)
         line = out_width * channels
-        window = ()
-        for m in tl.static_range(DEPTH):
-            window = window + (zero,)
+        window = _times(zero, DEPTH)
         # Rows of the outputs above all of the inputs' rows.
         start = top // STRIDE
         for r in range(start):
             go = at + r * line
-            slope = _gate(outputs + go, upper + go, gated + go, mask & (r < out_height))
+            slope = _gate_row(outputs + go, upper + go, gated + go, mask & (r < out_height))
             passed += slope
-            moved = (slope,)
-            for m in tl.static_range(DEPTH - 1):
-                moved = moved + (window[m],)
-            window = moved
+            window = _pushed(window, slope, DEPTH)
         inside = ()
         above = ()
         for j in tl.static_range(KERNEL):
@@ -190,26 +237,10 @@ def to_filter(
                 r + 1, outputs + at, upper + at, source, mask, inside, channels, height, width,
                 out_height, out_width, top, KERNEL, STRIDE,
             )
-            output = fetched[0].to(tl.float32)
-            slope = tl.where((output > 0) & (output < 6), fetched[1], 0.0)
-            tl.store(gated + at + r * line, slope, mask=mask & (r < out_height))
-            slope = slope.to(tl.float32)
+            slope = _gate(fetched[0], fetched[1], gated + at + r * line, mask & (r < out_height))
             passed += slope
-            moved = (slope,)
-            for m in tl.static_range(DEPTH - 1):
-                moved = moved + (window[m],)
-            window = moved
-            values = ()
-            for p in tl.static_range(STRIDE):
-                y = r * STRIDE + p - top
-                for j in tl.static_range(KERNEL):
-                    value = fetched[2 + p * KERNEL + j].to(tl.float32)
-                    if BEFORE:
-                        roof = above[j]
-                        if STRIDE > 1:
-                            roof = tl.where((y >= 0) & (y < height), roof, 0.0)
-                        value = _cut(value + lift, roof)
-                    values = values + (value,)
+            window = _pushed(window, slope, DEPTH)
+            values = _lifted(fetched, above, lift, r * STRIDE - top, height, KERNEL, STRIDE, BEFORE)
             added = ()
             for i in tl.static_range(KERNEL):
                 for j in tl.static_range(KERNEL):
@@ -219,7 +250,7 @@ def to_filter(
         # Rows of the outputs below all of the inputs' rows.
         for r in range(stop, out_height):
             go = at + r * line
-            passed += _gate(outputs + go, upper + go, gated + go, mask)
+            passed += _gate_row(outputs + go, upper + go, gated + go, mask)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     row = sums + tl.program_id(0).to(tl.int64) * (KERNEL * KERNEL + 1) * channels + channel
     for k in tl.static_range(KERNEL * KERNEL):
@@ -236,14 +267,10 @@ def to_inputs(
 ):
     """Some columns of the gradient by the inputs, STRIDE side by side, and sums over positions."""
     DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
-    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
-    channel = channel + tl.zeros((POSITIONS, CHANNELS), tl.int32)
-    known = channel < channels
+    channel, known = _channels(channels, POSITIONS, CHANNELS)
     if BEFORE:
         lift = tl.load(before + channel, mask=known, other=0.0)
-    weights = ()
-    for k in tl.static_range(KERNEL * KERNEL):
-        weights = weights + (tl.load(taps + k * channels + channel, mask=known, other=0.0),)
+    weights = _weights(taps, channel, known, channels, KERNEL)
     zero = tl.zeros((POSITIONS, CHANNELS), tl.float32)
     passed = zero
     first = left // STRIDE
@@ -255,9 +282,7 @@ def to_inputs(
         source = gated + ((image * (out_height * out_width) + q) * channels + channel)
         x = q * STRIDE - left
         target = (image * (height * width) + x) * channels + channel
-        pending = ()
-        for k in tl.static_range((KERNEL - STRIDE) * STRIDE):
-            pending = pending + (zero,)
+        pending = _times(zero, (KERNEL - STRIDE) * STRIDE)
         for r in range((top + height - 1) // STRIDE + 1):
             slopes = ()
             for m in tl.static_range(DEPTH):
