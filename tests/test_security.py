@@ -614,6 +614,7 @@ def test_kept_features_that_cannot_be_are_refused(tmp_path, features, about):
     "change",
     [
         lambda tensors, metadata: tensors.pop("net.weight"),
+        lambda tensors, metadata: tensors.pop("state.U"),
         lambda tensors, metadata: tensors.update({"net.weight": torch.zeros(9, 9)}),
         lambda tensors, metadata: tensors.update({"optimizer.x.step": torch.zeros(1)}),
         lambda tensors, metadata: metadata.pop("history"),
@@ -625,7 +626,7 @@ def test_kept_features_that_cannot_be_are_refused(tmp_path, features, about):
 def test_a_hostile_checkpoint_is_refused_though_its_checksum_fits(tmp_path, change):
     def training():
         net = torch.nn.Linear(3, 2)
-        state = State(torch.arange(5), torch.eye(5), batch_size=2)
+        state = State(torch.arange(5), torch.eye(5), 2, tensors={"U": torch.zeros(5, 2)})
         return net, torch.optim.AdamW(net.parameters()), state
 
     run = RunFolder(tmp_path, "run")

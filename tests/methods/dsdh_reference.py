@@ -32,34 +32,42 @@ def share_a_label(labels):
     return s
 
 
-def pair_term(H, s):
-    """-sum_ij [ s_ij Psi_ij - log(1 + e^Psi_ij) ] over all ordered pairs, i = j included."""
+def pair_term(H, s, slope=1.0, weights=None):
+    """-sum_ij [ s_ij Psi_ij - log(1 + e^Psi_ij) ] over all ordered pairs, i = j included.
+
+    With another slope, Psi is that much smaller and the sum that much larger. With weights, a pair
+    counts as much as the product of those of its images.
+    """
+    weights = np.ones(H.shape[1]) if weights is None else weights
     total = 0.0
     for i in range(H.shape[1]):
         for j in range(H.shape[1]):
-            psi = 0.5 * float(H[:, i] @ H[:, j])
-            total -= s[i, j] * psi - log1p_exp(psi)
-    return total
+            psi = slope * 0.5 * float(H[:, i] @ H[:, j])
+            total -= weights[i] * weights[j] * (s[i, j] * psi - log1p_exp(psi))
+    return total / slope
 
 
-def objective(H, W, B, Y, s, mu, nu, eta):
+def objective(H, W, B, Y, s, mu, nu, eta, slope=1.0, weights=None):
     """Equation 11: pairs, classification, weight decay of the classifier, codes tied to outputs."""
-    total = pair_term(H, s)
+    total = pair_term(H, s, slope, weights)
+    weights = np.ones(H.shape[1]) if weights is None else weights
     for i in range(H.shape[1]):
         total += mu * float(((Y[:, i] - W.T @ B[:, i]) ** 2).sum())
-        total += eta * float(((B[:, i] - H[:, i]) ** 2).sum())
+        total += weights[i] * eta * float(((B[:, i] - H[:, i]) ** 2).sum())
     return total + nu * float((W**2).sum())
 
 
-def gradient(H, B, s, eta):
+def gradient(H, B, s, eta, slope=1.0, weights=None):
     """Equation 12: both halves of the pair sum, and the pull to the codes."""
+    weights = np.ones(H.shape[1]) if weights is None else weights
     result = np.zeros_like(H)
     for i in range(H.shape[1]):
         for j in range(H.shape[1]):
-            a = sigmoid(0.5 * float(H[:, i] @ H[:, j]))
-            result[:, i] -= 0.5 * (s[i, j] - a) * H[:, j]
-            result[:, i] -= 0.5 * (s[j, i] - a) * H[:, j]
-        result[:, i] -= 2 * eta * (B[:, i] - H[:, i])
+            a = sigmoid(slope * 0.5 * float(H[:, i] @ H[:, j]))
+            weight = weights[i] * weights[j]
+            result[:, i] -= 0.5 * weight * (s[i, j] - a) * H[:, j]
+            result[:, i] -= 0.5 * weight * (s[j, i] - a) * H[:, j]
+        result[:, i] -= 2 * eta * weights[i] * (B[:, i] - H[:, i])
     return result
 
 

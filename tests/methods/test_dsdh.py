@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bitprint as bp
-from bitprint.methods.dsdh import DSDH, codes_per_label
+from bitprint.methods.dsdh import DSDH, codes_per_label, equal_classes
 from bitprint.supervision import class_matrix, similarity
 from bitprint.training.losses import pair_loss, quantisation_loss
 from bitprint.training.state import State
@@ -50,27 +50,35 @@ def labelled(count, classes=4, bits=8, seed=0, scale=0.5):
 # ---- the network's gradient
 
 
+@pytest.mark.parametrize("ours", [False, True], ids=["as printed", "our changes"])
 @pytest.mark.parametrize("labels", [SINGLE, SEVERAL], ids=["one label", "several labels"])
-def test_equation_12_is_the_gradient_of_equation_11(labels):
+def test_equation_12_is_the_gradient_of_equation_11(labels, ours):
     H, B = random_set(labels)
+    changes = {"slope": 0.25, "weights": np.arange(1.0, len(labels) + 1)} if ours else {}
     Y, s = class_matrix(labels).T.astype(float), reference.share_a_label(labels)
     W = np.random.default_rng(1).standard_normal((len(H), len(Y)))
 
     def objective(H):
-        return reference.objective(H, W, B, Y, s, mu=0.8, nu=0.1, eta=1.7)
+        return reference.objective(H, W, B, Y, s, mu=0.8, nu=0.1, eta=1.7, **changes)
 
     expected = reference.finite_differences(objective, H)
-    np.testing.assert_allclose(reference.gradient(H, B, s, 1.7), expected, rtol=1e-6, atol=1e-7)
+    found = reference.gradient(H, B, s, 1.7, **changes)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("labels", [SINGLE, SEVERAL], ids=["one label", "several labels"])
 @pytest.mark.parametrize("eta", [0.0, 0.3, 55.0])
 @pytest.mark.parametrize("mode", ["paper", "balanced"])
-def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, mode, float64):
+@pytest.mark.parametrize("bits", [5, 24])
+def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, mode, bits, float64):
     """The batch is the whole set, so eq. 12 must come out: both orders of a pair, and i = j."""
-    outputs, B = random_set(labels)
-    # Balanced mode has h = tanh(network), and so the derivative of tanh in front of eq. 12.
-    H, slope = (np.tanh(outputs), np.cosh(outputs) ** -2) if mode == "balanced" else (outputs, 1)
+    outputs, B = random_set(labels, bits)
+    H, inner, changes = outputs, 1, {}
+    if mode == "balanced":  # h = tanh(network), and so the derivative of tanh in front of eq. 12
+        H, inner = np.tanh(outputs), np.cosh(outputs) ** -2
+        if labels.ndim == 1:
+            sizes = np.array([3, 4, 2])  # of the three classes: each counts for three of nine
+            changes = {"slope": 1.0 if bits == 5 else 0.25, "weights": 3 / sizes[labels]}
     count = len(labels)
     state = make_state(labels, batch_size=count)
     hasher = DSDH(len(H), mode=mode, eta=eta)
@@ -80,7 +88,8 @@ def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, mode, flo
     parts = hasher.loss(outputs, torch.arange(count), state)
     torch.stack(list(parts.values())).sum().backward()
     found = count * count * outputs.grad.numpy().T
-    expected = slope * reference.gradient(H, B, reference.share_a_label(labels), eta)
+    similar = reference.share_a_label(labels)
+    expected = inner * reference.gradient(H, B, similar, eta, **changes)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(state.tensors["U"].numpy().T, H)
 
@@ -239,6 +248,31 @@ def test_balanced_weights_keep_their_strength_when_the_set_doubles(mode, factor,
         parts.append(hasher.loss(torch.from_numpy(outputs.T[:4]), torch.arange(4), state))
     torch.testing.assert_close(parts[1]["pair"], parts[0]["pair"])
     torch.testing.assert_close(parts[1]["quantisation"], factor * parts[0]["quantisation"])
+
+
+def test_classes_count_alike_whatever_their_size():
+    labels = torch.tensor([4, 4, 4, 0, 2, 2])  # classes 1 and 3 have no images
+    weights = equal_classes(torch.eye(5)[labels])
+    assert weights.tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2, 1, 1])
+    assert equal_classes(torch.eye(3)[[2, 0, 1, 0, 2, 1]]).tolist() == [1.0] * 6
+
+
+def test_copies_of_a_small_class_change_nothing_for_the_network(float64):
+    """Doubling each image of a class must not make it count more in "balanced" mode."""
+    outputs, B = random_set(SINGLE, bits=12)
+    gradients = []
+    for again in ([], np.flatnonzero(SINGLE == 2)):
+        rows = np.concatenate([np.arange(len(SINGLE)), again]).astype(int)
+        state = make_state(SINGLE[rows])
+        hasher = DSDH(12, mode="balanced", eta=2.0 * len(rows))
+        hasher.prepare(state)
+        state.tensors["B"] = torch.from_numpy(B.T[rows].copy())
+        state.tensors["U"] = torch.from_numpy(np.tanh(outputs.T[rows]))
+        batch = torch.from_numpy(outputs.T[:2].copy()).requires_grad_()
+        sum(hasher.loss(batch, torch.arange(2), state).values()).backward()
+        # The class of these two has three images; its weight follows the number of all.
+        gradients.append(batch.grad / state.tensors["weights"][0])
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 def test_codes_per_label_by_hand():

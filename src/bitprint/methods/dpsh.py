@@ -64,7 +64,14 @@ class DPSH(DeepHasher):
 
 
 def pairwise_parts(
-    hashed: Tensor, rows: Tensor, signs: Tensor, eta: float, state: State
+    hashed: Tensor,
+    rows: Tensor,
+    signs: Tensor,
+    eta: float,
+    state: State,
+    *,
+    slope: float = 1.0,
+    weights: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Refresh the output buffer with the batch; return the two terms that DPSH and DSDH share.
 
@@ -80,12 +87,16 @@ def pairwise_parts(
         Strength of that pull, in the paper's units.
     state : State
         Labels, and the buffer "U".
+    slope : float
+        a in log(1 + e^(a t)) / a: below 1, large t do not yet settle a pair. 1 in both papers.
+    weights : Tensor, shape (N,), optional
+        How much each training image counts, in pairs as in the pull. Alike in both papers.
     """
     buffer = state.tensors["U"]
     buffer[rows] = hashed.detach()
     similar = similarity(state.labels[rows], state.labels)
     scale = 1 / (state.batch_size * len(state))
-    return {
-        "pair": scale * pair_loss(hashed, buffer, similar),
-        "quantisation": scale * eta * quantisation_loss(hashed, signs),
-    }
+    weighed = None if weights is None else (weights[rows], weights)
+    pair = pair_loss(slope * hashed, buffer, similar, weighed) / slope
+    quantisation = quantisation_loss(hashed, signs, weighed[0] if weighed else None)
+    return {"pair": scale * pair, "quantisation": scale * eta * quantisation}

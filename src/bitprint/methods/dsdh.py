@@ -37,9 +37,11 @@ class DSDH(DeepHasher):
         "paper": after each epoch W and then B are solved over the whole training set, B starting
         from its last value, at first random signs. "authors": both are solved inside every
         mini-batch and then forgotten, as the authors' release does. "balanced": as "paper", with
-        two changes of ours: weights that let the classifier act, which it hardly does at
-        eta / mu = 55; and h = tanh(network), so that an output surer than its code asks for is
-        not called back.
+        changes of ours: weights that let the classifier act, which it hardly does at
+        eta / mu = 55; h = tanh(network), so that an output surer than its code asks for is not
+        called back; and, where images have one label each, log(1 + e^(a t)) / a with
+        a = 6 / K, at most 1, for log(1 + e^t), so that long codes are not settled too soon, and
+        classes that count alike in the network's terms, whatever their size.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
@@ -107,21 +109,29 @@ class DSDH(DeepHasher):
         return mu, nu, eta
 
     def prepare(self, state: State) -> None:
-        """Buffers: U, the last outputs; B, the codes, at first random signs."""
+        """Buffers: U, the last outputs; B, the codes, at first random signs; weights of images."""
         super().prepare(state)
         generator = torch.Generator().manual_seed(self.seed)
         coins = torch.randint(0, 2, (len(state), self.bits), generator=generator)
         state.tensors["B"] = (2.0 * coins - 1).to(state.device)
         state.tensors["changed"] = torch.zeros((), device=state.device)
+        if self.mode == "balanced" and state.labels.ndim == 1:
+            state.tensors["weights"] = equal_classes(state.classes)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
         """The terms of the objective that the network sees, for one batch."""
         if self.mode == "authors":
             self._solve_batch(outputs.detach(), rows, state)
-        if self.mode == "balanced":
-            outputs = outputs.tanh()
         _, _, eta = self.weights(len(state))
-        return pairwise_parts(outputs, rows, state.tensors["B"][rows], eta, state)
+        codes = state.tensors["B"][rows]
+        if self.mode != "balanced":
+            return pairwise_parts(outputs, rows, codes, eta, state)
+        outputs = outputs.tanh()
+        if state.labels.ndim == 2:  # several labels to an image: what follows is no gain there
+            return pairwise_parts(outputs, rows, codes, eta, state)
+        slope = min(1.0, 6 / self.bits)  # where codes agree t is K / 2, and settled long before
+        weights = state.tensors["weights"]
+        return pairwise_parts(outputs, rows, codes, eta, state, slope=slope, weights=weights)
 
     def after_epoch(self, state: State) -> dict[str, float]:
         """W in closed form, then B by coordinate descent, over the whole training set."""
@@ -160,6 +170,23 @@ class DSDH(DeepHasher):
         mu, nu, eta = self.weights(len(labels))
         check_weights(mu=mu, nu=nu)
         check_weights(eta=eta, zero=True)
+
+
+def equal_classes(classes: Tensor) -> Tensor:
+    """Weights of images, shape (N,), by which each class counts the same; their mean is 1.
+
+    Parameters
+    ----------
+    classes : Tensor, shape (N, c)
+        Zeros, and a one in the column of an image's class.
+
+    Examples
+    --------
+    >>> equal_classes(torch.eye(2)[[0, 0, 0, 1]])
+    tensor([0.6667, 0.6667, 0.6667, 2.0000])
+    """
+    sizes = classes.sum(dim=0)
+    return len(classes) / ((sizes > 0).sum() * (classes @ sizes))
 
 
 def codes_per_label(codes: Tensor, labels: Tensor) -> float:

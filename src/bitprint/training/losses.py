@@ -15,10 +15,15 @@ from torch.nn import functional
 from bitprint.training.state import State
 
 
-def pair_loss(outputs: Tensor, buffer: Tensor, similar: Tensor) -> Tensor:
+def pair_loss(
+    outputs: Tensor,
+    buffer: Tensor,
+    similar: Tensor,
+    weights: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
     """Negative log-likelihood of the pairs between a batch and all training images.
 
-    ``2 sum_ij [ log(1 + e^t_ij) - s_ij t_ij ]`` with ``t_ij = h_i . u_j / 2``.
+    ``2 sum_ij v_i w_j [ log(1 + e^t_ij) - s_ij t_ij ]`` with ``t_ij = h_i . u_j / 2``.
 
     The factor 2 counts both ordered pairs (i, j) and (j, i): the buffer is constant here, so the
     one-sided sum alone would give half of the gradient ``-sum_j (s_ij - sigmoid(t_ij)) h_j`` of
@@ -32,6 +37,8 @@ def pair_loss(outputs: Tensor, buffer: Tensor, similar: Tensor) -> Tensor:
         Last outputs of all training images, the batch's own included; no gradient.
     similar : Tensor of bool, shape (n, N)
         Which pairs share a label.
+    weights : tuple of Tensor, shapes (n,) and (N,), optional
+        v of the batch and w of all training images; ones if not given.
 
     Examples
     --------
@@ -43,12 +50,14 @@ def pair_loss(outputs: Tensor, buffer: Tensor, similar: Tensor) -> Tensor:
     """
     # log(1 + e^t) - t = log(1 + e^-t): fewer passes over n x N numbers.
     signs = torch.where(similar, -0.5, 0.5)
-    return 2 * functional.softplus(signs * (outputs @ buffer.t())).sum()
+    pairs = functional.softplus(signs * (outputs @ buffer.t()))
+    return 2 * (pairs.sum() if weights is None else weights[0] @ (pairs @ weights[1]))
 
 
-def quantisation_loss(outputs: Tensor, signs: Tensor) -> Tensor:
-    """``sum_i ||b_i - h_i||^2`` for constant codes `signs`, shape (n, K)."""
-    return (signs - outputs).square().sum()
+def quantisation_loss(outputs: Tensor, signs: Tensor, weights: Tensor | None = None) -> Tensor:
+    """``sum_i v_i ||b_i - h_i||^2`` for constant codes `signs`, (n, K), and weights v, (n,)."""
+    distances = (signs - outputs).square()
+    return distances.sum() if weights is None else weights @ distances.sum(dim=1)
 
 
 def classification_loss(logits: Tensor, rows: Tensor, state: State) -> Tensor:

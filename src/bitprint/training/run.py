@@ -92,14 +92,15 @@ class RunFolder:
             net.load_state_dict(_under(tensors, "net."))
             _load_moments(optimizer, _under(tensors, "optimizer."))
             history = _parse_history(metadata["history"])
+            buffers = _under(tensors, "state.")
+            if missing := state.tensors.keys() - buffers.keys():
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         except Exception as error:  # what does not fit makes torch raise almost anything
             reason = " ".join(str(error).split())
             raise ValueError(
                 f"{self._checkpoint}: does not fit this run ({reason}); delete it to start again"
             ) from error
-        state.tensors = {
-            name: value.to(state.device) for name, value in _under(tensors, "state.").items()
-        }
+        state.tensors = {name: value.to(state.device) for name, value in buffers.items()}
         return len(history), history
 
     def write_metrics(self, history: History) -> None:
