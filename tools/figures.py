@@ -24,6 +24,7 @@ _NAMES = {
     "coco14k": "14,000 images of COCO",
     "gist": "GIST",
     "efficientnet-lite0": "EfficientNet-Lite0",
+    "efficientnet-lite2": "EfficientNet-Lite2",
     "resnet-50": "ResNet-50",
     "hub:resnet-50": "ResNet-50",
     "cnnf": "CNN-F",

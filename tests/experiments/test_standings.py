@@ -1,4 +1,4 @@
-"""DSDH against the best of the others, on splits that both have."""
+"""DSDH against the best of the others, with seeds that both have."""
 
 import pytest
 
@@ -25,36 +25,34 @@ def test_the_best_of_each_side_by_its_mean():
         ("dtsh recipe", {0: 0.8, 1: 0.9}),
     )
     assert standings(table) == [
-        "12 bits on net: dsdh recipe is ahead of dtsh recipe, 0.855 to 0.850 over 2 splits, "
+        "12 bits on net: dsdh recipe is ahead of dtsh recipe, 0.855 to 0.850 over 2 seeds, "
         "ahead in 1."
     ]
 
 
-def test_only_splits_that_both_have_are_compared():
+def test_only_seeds_that_both_have_are_compared():
     table = rows(("dsdh", {0: 0.8, 1: 0.99}), ("dlbhc", {0: 0.9, 2: 0.1}))
-    assert standings(table) == [
-        "12 bits on net: dsdh is behind dlbhc, 0.800 to 0.900 over 1 split."
-    ]
+    assert standings(table) == ["12 bits on net: dsdh is behind dlbhc, 0.800 to 0.900 over 1 seed."]
 
 
-def test_no_verdict_without_a_common_split():
+def test_no_verdict_without_a_common_seed():
     table = rows(("dsdh", {0: 0.8}), ("dlbhc", {1: 0.9}))
     assert standings(table) == [
-        "12 bits on net: dsdh and the others were measured on different splits."
+        "12 bits on net: dsdh and the others were measured with different seeds."
     ]
 
 
-def test_a_lucky_split_makes_no_strongest_rival():
+def test_a_lucky_seed_makes_no_strongest_rival():
     table = rows(
         ("dsdh", {0: 0.9, 1: 0.6}), ("dtsh", {0: 0.91, 1: 0.7}), ("dpsh", {0: 0.905, 2: 0.99})
     )
-    assert "behind dtsh, 0.750 to 0.805 over 2 splits, ahead in 0" in standings(table)[0]
+    assert "behind dtsh, 0.750 to 0.805 over 2 seeds, ahead in 0" in standings(table)[0]
 
 
 def test_what_is_printed_alike_is_level():
     table = rows(("dsdh", {0: 0.9171}), ("dtsh", {0: 0.9174}))
     assert standings(table) == [
-        "12 bits on net: dsdh is level with dtsh, 0.917 to 0.917 over 1 split."
+        "12 bits on net: dsdh is level with dtsh, 0.917 to 0.917 over 1 seed."
     ]
 
 

@@ -9,6 +9,7 @@ import bitprint as bp
 from bitprint.methods.dsdh import DSDH, codes_per_label, equal_classes
 from bitprint.supervision import class_matrix, similarity
 from bitprint.training.losses import pair_loss, quantisation_loss
+from bitprint.training.plan import Training
 from bitprint.training.state import State
 
 SINGLE = np.array([0, 0, 1, 1, 1, 2, 0, 2, 1])
@@ -255,24 +256,70 @@ def test_classes_count_alike_whatever_their_size():
     weights = equal_classes(torch.eye(5)[labels])
     assert weights.tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2, 1, 1])
     assert equal_classes(torch.eye(3)[[2, 0, 1, 0, 2, 1]]).tolist() == [1.0] * 6
+    loose = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+    assert equal_classes(loose).tolist() == [1.0] * 4
 
 
-def test_copies_of_a_small_class_change_nothing_for_the_network(float64):
-    """Doubling each image of a class must not make it count more in "balanced" mode."""
+def test_copies_of_a_class_change_nothing_for_the_network(float64):
+    """Twice as many images of a class must not make it count more in "balanced" mode."""
     outputs, B = random_set(SINGLE, bits=12)
+    batch = [7, 2, 0]  # one image of each class, in another order than that of the set
     gradients = []
     for again in ([], np.flatnonzero(SINGLE == 2)):
-        rows = np.concatenate([np.arange(len(SINGLE)), again]).astype(int)
-        state = make_state(SINGLE[rows])
-        hasher = DSDH(12, mode="balanced", eta=2.0 * len(rows))
+        images = np.concatenate([np.arange(len(SINGLE)), again]).astype(int)
+        state = make_state(SINGLE[images])
+        hasher = DSDH(12, mode="balanced", eta=2.0 * len(images))
         hasher.prepare(state)
-        state.tensors["B"] = torch.from_numpy(B.T[rows].copy())
-        state.tensors["U"] = torch.from_numpy(np.tanh(outputs.T[rows]))
-        batch = torch.from_numpy(outputs.T[:2].copy()).requires_grad_()
-        sum(hasher.loss(batch, torch.arange(2), state).values()).backward()
-        # The class of these two has three images; its weight follows the number of all.
-        gradients.append(batch.grad / state.tensors["weights"][0])
+        state.tensors["B"] = torch.from_numpy(B.T[images].copy())
+        state.tensors["U"] = torch.from_numpy(np.tanh(outputs.T[images]))
+        shown = torch.from_numpy(outputs.T[batch].copy()).requires_grad_()
+        sum(hasher.loss(shown, torch.tensor(batch), state).values()).backward()
+        share = torch.tensor([len(images) / (3 * (labels_like(images, row))) for row in batch])
+        gradients.append(shown.grad / share[:, None])
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def labels_like(images, row):
+    """How many of the images are of the class of one of them."""
+    return int((SINGLE[images] == SINGLE[row]).sum())
+
+
+def test_small_classes_are_learned_beside_large_ones():
+    """Against the same training with images that all count alike."""
+
+    class Counted(DSDH):
+        def prepare(self, state):
+            super().prepare(state)
+            state.tensors["weights"].fill_(1.0)
+
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((5, 16))
+
+    def draw(sizes):
+        labels = np.repeat(np.arange(5), sizes)
+        noise = rng.standard_normal((len(labels), 16))
+        return (centres[labels] + noise).astype(np.float32), labels
+
+    training = Training(epochs=20, batch_size=32, optimizer="adamw", lr=0.01)
+    data, (queries, asked), (database, held) = draw([300, 100, 30, 10, 5]), draw(40), draw(40)
+    maps = []
+    for method in (Counted, DSDH):
+        hasher = method(12, mode="balanced", training=training, device="cpu").fit(*data)
+        maps.append(bp.evaluate(hasher.encode(queries), asked, hasher.encode(database), held).map)
+    assert maps[1] > maps[0] + 0.1
+
+
+@pytest.mark.parametrize("mode", ["paper", "balanced"])
+def test_the_form_of_the_labels_does_not_matter(mode, float64):
+    outputs, B = random_set(SINGLE, bits=12)
+    found = []
+    for labels in (SINGLE, class_matrix(SINGLE).astype(int)):
+        state = make_state(labels)
+        hasher = DSDH(12, mode=mode)
+        hasher.prepare(state)
+        state.tensors["B"] = torch.from_numpy(B.T.copy())
+        found.append(hasher.loss(torch.from_numpy(outputs.T[:4]), torch.arange(4), state))
+    assert found[0] == found[1]
 
 
 def test_codes_per_label_by_hand():

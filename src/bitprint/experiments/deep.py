@@ -22,7 +22,7 @@ FIGURE1 = ("dsdh-a", "dsdh-b", "dsdh-c", "dsdh")
 BEYOND = ("cnnh+", "dlbhc", "ssdh", "dsprh", "dsdh authors", "classifier")
 """What the paper cites or leaves out, on the same protocols."""
 
-BY_RECIPE = ("dsdh recipe", "dtsh recipe", "dsprh recipe", "dlbhc recipe", "dhn recipe")
+BY_RECIPE = tuple(f"{name} recipe" for name in ("dsdh", "dtsh", "dsprh", "dlbhc", "dhn", "dpsh"))
 """DSDH by our recipe, and its nearest rivals trained in the same way."""
 
 _VARIANTS: dict[str, dict[str, Any]] = {

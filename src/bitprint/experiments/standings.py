@@ -1,4 +1,4 @@
-"""Who is ahead: DSDH against the best of the other methods, on the same network and splits."""
+"""Who is ahead: DSDH against the best of the other methods, on the same network and seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def standings(rows: Iterable[dict[str, Any]]) -> list[str]:
     """One sentence for each network and length where DSDH and another method were measured.
 
     It is about the variant of DSDH with the highest mean, and the variant of another method, its
-    ablations A, B and C among them, that has the most to set against it on splits that both have.
+    ablations A, B and C among them, that has the most to set against it with seeds that both have.
     Whether they were trained alike, their names tell.
 
     Parameters
@@ -29,7 +29,7 @@ def standings(rows: Iterable[dict[str, Any]]) -> list[str]:
     ...     for m, seed, value in cells
     ... ]
     >>> standings(rows)
-    ['12 bits on net: dsdh is ahead of dtsh, 0.914 to 0.913 over 1 split.']
+    ['12 bits on net: dsdh is ahead of dtsh, 0.914 to 0.913 over 1 seed.']
     """
     groups: dict[tuple[str, int], dict[bool, dict[str, Maps]]] = {}
     for row in rows:
@@ -48,7 +48,7 @@ def _verdict(ours: dict[str, Maps], theirs: dict[str, Maps]) -> str:
     name, own = max(ours.items(), key=lambda item: mean(item[1].values()))
     comparable = {rival: maps for rival, maps in theirs.items() if own.keys() & maps.keys()}
     if not comparable:
-        return f"{name} and the others were measured on different splits."
+        return f"{name} and the others were measured with different seeds."
     rival, other = max(comparable.items(), key=lambda item: mean(_leads(item[1], own)))
     shared = own.keys() & other.keys()
     own_mean, other_mean = (mean(maps[seed] for seed in shared) for maps in (own, other))
@@ -56,13 +56,13 @@ def _verdict(ours: dict[str, Maps], theirs: dict[str, Maps]) -> str:
     place = "level with"
     if figures[0] != figures[1]:
         place = "ahead of" if own_mean > other_mean else "behind"
-    splits = "1 split"
+    seeds = "1 seed"
     if len(shared) > 1:
         wins = sum(lead < 0 for lead in _leads(other, own))
-        splits = f"{len(shared)} splits, ahead in {wins}"
-    return f"{name} is {place} {rival}, {figures[0]} to {figures[1]} over {splits}."
+        seeds = f"{len(shared)} seeds, ahead in {wins}"
+    return f"{name} is {place} {rival}, {figures[0]} to {figures[1]} over {seeds}."
 
 
 def _leads(maps: Maps, over: Maps) -> list[float]:
-    """By how much one is ahead of another, on each split that both have."""
+    """By how much one is ahead of another, with each seed that both have."""
     return [maps[seed] - over[seed] for seed in maps.keys() & over.keys()]

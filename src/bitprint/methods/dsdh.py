@@ -39,9 +39,9 @@ class DSDH(DeepHasher):
         mini-batch and then forgotten, as the authors' release does. "balanced": as "paper", with
         changes of ours: weights that let the classifier act, which it hardly does at
         eta / mu = 55; h = tanh(network), so that an output surer than its code asks for is not
-        called back; and, where images have one label each, log(1 + e^(a t)) / a with
+        called back; and, where no image has several labels, log(1 + e^(a t)) / a with
         a = 6 / K, at most 1, for log(1 + e^t), so that long codes are not settled too soon, and
-        classes that count alike in the network's terms, whatever their size.
+        classes that count alike in the network's two terms, whatever their size.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
@@ -115,7 +115,7 @@ class DSDH(DeepHasher):
         coins = torch.randint(0, 2, (len(state), self.bits), generator=generator)
         state.tensors["B"] = (2.0 * coins - 1).to(state.device)
         state.tensors["changed"] = torch.zeros((), device=state.device)
-        if self.mode == "balanced" and state.labels.ndim == 1:
+        if self.mode == "balanced" and state.classes.sum(dim=1).max() <= 1:
             state.tensors["weights"] = equal_classes(state.classes)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
@@ -126,11 +126,10 @@ class DSDH(DeepHasher):
         codes = state.tensors["B"][rows]
         if self.mode != "balanced":
             return pairwise_parts(outputs, rows, codes, eta, state)
-        outputs = outputs.tanh()
-        if state.labels.ndim == 2:  # several labels to an image: what follows is no gain there
+        outputs, weights = outputs.tanh(), state.tensors.get("weights")
+        if weights is None:  # several labels to an image: what follows is no gain there
             return pairwise_parts(outputs, rows, codes, eta, state)
         slope = min(1.0, 6 / self.bits)  # where codes agree t is K / 2, and settled long before
-        weights = state.tensors["weights"]
         return pairwise_parts(outputs, rows, codes, eta, state, slope=slope, weights=weights)
 
     def after_epoch(self, state: State) -> dict[str, float]:
@@ -178,13 +177,15 @@ def equal_classes(classes: Tensor) -> Tensor:
     Parameters
     ----------
     classes : Tensor, shape (N, c)
-        Zeros, and a one in the column of an image's class.
+        Zeros, and a one in the column of an image's class; images without one are a class, too.
 
     Examples
     --------
     >>> equal_classes(torch.eye(2)[[0, 0, 0, 1]])
     tensor([0.6667, 0.6667, 0.6667, 2.0000])
     """
+    without = 1 - classes.sum(dim=1, keepdim=True)
+    classes = torch.cat([classes, without], dim=1)
     sizes = classes.sum(dim=0)
     return len(classes) / ((sizes > 0).sum() * (classes @ sizes))
 
