@@ -274,12 +274,12 @@ def test_copies_of_a_class_change_nothing_for_the_network(float64):
         state.tensors["U"] = torch.from_numpy(np.tanh(outputs.T[images]))
         shown = torch.from_numpy(outputs.T[batch].copy()).requires_grad_()
         sum(hasher.loss(shown, torch.tensor(batch), state).values()).backward()
-        share = torch.tensor([len(images) / (3 * (labels_like(images, row))) for row in batch])
+        share = torch.tensor([len(images) / (3 * class_size(images, row)) for row in batch])
         gradients.append(shown.grad / share[:, None])
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def labels_like(images, row):
+def class_size(images, row):
     """How many of the images are of the class of one of them."""
     return int((SINGLE[images] == SINGLE[row]).sum())
 
