@@ -50,10 +50,9 @@ def pair_term(H, s, slope=1.0, weights=None):
 def objective(H, W, B, Y, s, mu, nu, eta, slope=1.0, weights=None):
     """Equation 11: pairs, classification, weight decay of the classifier, codes tied to outputs."""
     total = pair_term(H, s, slope, weights)
-    weights = np.ones(H.shape[1]) if weights is None else weights
     for i in range(H.shape[1]):
         total += mu * float(((Y[:, i] - W.T @ B[:, i]) ** 2).sum())
-        total += weights[i] * eta * float(((B[:, i] - H[:, i]) ** 2).sum())
+        total += eta * float(((B[:, i] - H[:, i]) ** 2).sum())
     return total + nu * float((W**2).sum())
 
 
@@ -67,7 +66,7 @@ def gradient(H, B, s, eta, slope=1.0, weights=None):
             weight = weights[i] * weights[j]
             result[:, i] -= 0.5 * weight * (s[i, j] - a) * H[:, j]
             result[:, i] -= 0.5 * weight * (s[j, i] - a) * H[:, j]
-        result[:, i] -= 2 * eta * weights[i] * (B[:, i] - H[:, i])
+        result[:, i] -= 2 * eta * (B[:, i] - H[:, i])
     return result
 
 

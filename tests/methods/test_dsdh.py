@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bitprint as bp
-from bitprint.methods.dsdh import DSDH, codes_per_label, equal_classes
+from bitprint.methods.dsdh import DSDH, class_weights, codes_per_label
 from bitprint.supervision import class_matrix, similarity
 from bitprint.training.losses import pair_loss, quantisation_loss
 from bitprint.training.plan import Training
@@ -78,17 +78,18 @@ def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, mode, bit
     if mode == "balanced":  # h = tanh(network), and so the derivative of tanh in front of eq. 12
         H, inner = np.tanh(outputs), np.cosh(outputs) ** -2
         if labels.ndim == 1:
-            sizes = np.array([3, 4, 2])  # of the three classes: each counts for three of nine
-            changes = {"slope": 1.0 if bits == 5 else 0.25, "weights": 3 / sizes[labels]}
+            weights = np.array([3, 4, 2])[labels] ** -0.5  # the sizes of the three classes
+            changes = {"slope": 1.0 if bits == 5 else 0.25, "weights": weights / weights.mean()}
     count = len(labels)
     state = make_state(labels, batch_size=count)
     hasher = DSDH(len(H), mode=mode, eta=eta)
     hasher.prepare(state)
     state.tensors["B"] = torch.from_numpy(B.T)
-    outputs = torch.from_numpy(outputs.T.copy()).requires_grad_()
-    parts = hasher.loss(outputs, torch.arange(count), state)
+    rows = np.random.default_rng(1).permutation(count)
+    outputs = torch.from_numpy(outputs.T[rows].copy()).requires_grad_()
+    parts = hasher.loss(outputs, torch.from_numpy(rows), state)
     torch.stack(list(parts.values())).sum().backward()
-    found = count * count * outputs.grad.numpy().T
+    found = count * count * outputs.grad.numpy()[np.argsort(rows)].T
     similar = reference.share_a_label(labels)
     expected = inner * reference.gradient(H, B, similar, eta, **changes)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
@@ -251,37 +252,13 @@ def test_balanced_weights_keep_their_strength_when_the_set_doubles(mode, factor,
     torch.testing.assert_close(parts[1]["quantisation"], factor * parts[0]["quantisation"])
 
 
-def test_classes_count_alike_whatever_their_size():
-    labels = torch.tensor([4, 4, 4, 0, 2, 2])  # classes 1 and 3 have no images
-    weights = equal_classes(torch.eye(5)[labels])
-    assert weights.tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2, 1, 1])
-    assert equal_classes(torch.eye(3)[[2, 0, 1, 0, 2, 1]]).tolist() == [1.0] * 6
+def test_weights_by_the_sizes_of_classes():
+    labels = torch.tensor([4, 4, 4, 4, 0, 2, 2, 2, 2])  # classes 1 and 3 have no images
+    weights = class_weights(torch.eye(5)[labels])
+    assert weights.tolist() == pytest.approx([0.9] * 4 + [1.8] + [0.9] * 4)
+    assert class_weights(torch.eye(3)[[2, 0, 1, 0, 2, 1]]).tolist() == [1.0] * 6
     loose = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
-    assert equal_classes(loose).tolist() == [1.0] * 4
-
-
-def test_copies_of_a_class_change_nothing_for_the_network(float64):
-    """Twice as many images of a class must not make it count more in "balanced" mode."""
-    outputs, B = random_set(SINGLE, bits=12)
-    batch = [7, 2, 0]  # one image of each class, in another order than that of the set
-    gradients = []
-    for again in ([], np.flatnonzero(SINGLE == 2)):
-        images = np.concatenate([np.arange(len(SINGLE)), again]).astype(int)
-        state = make_state(SINGLE[images])
-        hasher = DSDH(12, mode="balanced", eta=2.0 * len(images))
-        hasher.prepare(state)
-        state.tensors["B"] = torch.from_numpy(B.T[images].copy())
-        state.tensors["U"] = torch.from_numpy(np.tanh(outputs.T[images]))
-        shown = torch.from_numpy(outputs.T[batch].copy()).requires_grad_()
-        sum(hasher.loss(shown, torch.tensor(batch), state).values()).backward()
-        share = torch.tensor([len(images) / (3 * class_size(images, row)) for row in batch])
-        gradients.append(shown.grad / share[:, None])
-    torch.testing.assert_close(gradients[1], gradients[0])
-
-
-def class_size(images, row):
-    """How many of the images are of the class of one of them."""
-    return int((SINGLE[images] == SINGLE[row]).sum())
+    assert class_weights(loose).tolist() == [1.0] * 4
 
 
 def test_small_classes_are_learned_beside_large_ones():

@@ -90,13 +90,14 @@ def pairwise_parts(
     slope : float
         a in log(1 + e^(a t)) / a: below 1, large t do not yet settle a pair. 1 in both papers.
     weights : Tensor, shape (N,), optional
-        How much each training image counts, in pairs as in the pull. Alike in both papers.
+        How much each training image counts in pairs; all alike in both papers.
     """
     buffer = state.tensors["U"]
     buffer[rows] = hashed.detach()
     similar = similarity(state.labels[rows], state.labels)
     scale = 1 / (state.batch_size * len(state))
     weighed = None if weights is None else (weights[rows], weights)
-    pair = pair_loss(slope * hashed, buffer, similar, weighed) / slope
-    quantisation = quantisation_loss(hashed, signs, weighed[0] if weighed else None)
-    return {"pair": scale * pair, "quantisation": scale * eta * quantisation}
+    return {
+        "pair": scale / slope * pair_loss(slope * hashed, buffer, similar, weighed),
+        "quantisation": scale * eta * quantisation_loss(hashed, signs),
+    }

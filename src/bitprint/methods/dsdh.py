@@ -41,7 +41,7 @@ class DSDH(DeepHasher):
         eta / mu = 55; h = tanh(network), so that an output surer than its code asks for is not
         called back; and, where no image has several labels, log(1 + e^(a t)) / a with
         a = 6 / K, at most 1, for log(1 + e^t), so that long codes are not settled too soon, and
-        classes that count alike in the network's two terms, whatever their size.
+        pairs that count by one over the square root of the sizes of their two classes.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
@@ -116,7 +116,7 @@ class DSDH(DeepHasher):
         state.tensors["B"] = (2.0 * coins - 1).to(state.device)
         state.tensors["changed"] = torch.zeros((), device=state.device)
         if self.mode == "balanced" and state.classes.sum(dim=1).max() <= 1:
-            state.tensors["weights"] = equal_classes(state.classes)
+            state.tensors["weights"] = class_weights(state.classes)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
         """The terms of the objective that the network sees, for one batch."""
@@ -171,8 +171,11 @@ class DSDH(DeepHasher):
         check_weights(eta=eta, zero=True)
 
 
-def equal_classes(classes: Tensor) -> Tensor:
-    """Weights of images, shape (N,), by which each class counts the same; their mean is 1.
+def class_weights(classes: Tensor) -> Tensor:
+    """Weights of images, shape (N,): one over the square root of the size of their class.
+
+    They are scaled to a mean of 1. Without the root the few images of small classes would count
+    for so much that a network learns them by heart, and the others late or never.
 
     Parameters
     ----------
@@ -181,13 +184,13 @@ def equal_classes(classes: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> equal_classes(torch.eye(2)[[0, 0, 0, 1]])
-    tensor([0.6667, 0.6667, 0.6667, 2.0000])
+    >>> class_weights(torch.eye(2)[[0, 0, 0, 0, 1]])
+    tensor([0.8333, 0.8333, 0.8333, 0.8333, 1.6667])
     """
     without = 1 - classes.sum(dim=1, keepdim=True)
     classes = torch.cat([classes, without], dim=1)
-    sizes = classes.sum(dim=0)
-    return len(classes) / ((sizes > 0).sum() * (classes @ sizes))
+    weights = (classes @ classes.sum(dim=0)).rsqrt()
+    return weights / weights.mean()
 
 
 def codes_per_label(codes: Tensor, labels: Tensor) -> float:

@@ -54,10 +54,9 @@ def pair_loss(
     return 2 * (pairs.sum() if weights is None else weights[0] @ (pairs @ weights[1]))
 
 
-def quantisation_loss(outputs: Tensor, signs: Tensor, weights: Tensor | None = None) -> Tensor:
-    """``sum_i v_i ||b_i - h_i||^2`` for constant codes `signs`, (n, K), and weights v, (n,)."""
-    distances = (signs - outputs).square()
-    return distances.sum() if weights is None else weights @ distances.sum(dim=1)
+def quantisation_loss(outputs: Tensor, signs: Tensor) -> Tensor:
+    """``sum_i ||b_i - h_i||^2`` for constant codes `signs`, shape (n, K)."""
+    return (signs - outputs).square().sum()
 
 
 def classification_loss(logits: Tensor, rows: Tensor, state: State) -> Tensor:
