@@ -174,8 +174,8 @@ class DSDH(DeepHasher):
 def class_weights(classes: Tensor) -> Tensor:
     """Weights of images, shape (N,): one over the square root of the size of their class.
 
-    They are scaled to a mean of 1. Without the root the few images of small classes would count
-    for so much that a network learns them by heart, and the others late or never.
+    They are scaled to a mean of 1. Without the root more is gained over features, but a whole
+    network hardly got started where classes were very unequal (results/README.md).
 
     Parameters
     ----------
