@@ -65,6 +65,13 @@ def test_rivals_are_trained_by_the_same_recipe(protocol, images):
     assert all(setting == settings[0] for setting in settings)
 
 
+def test_rivals_keep_the_rate_of_their_hash_layer_by_the_recipe():
+    for row in set(BY_RECIPE) - {"dsdh recipe"}:
+        _, by_recipe = training_of(row, 12, 1, "efficientnet-lite0")
+        _, plain = training_of(row.removesuffix(" recipe"), 12, 1, "efficientnet-lite0")
+        assert by_recipe["lr"] == plain["lr"]
+
+
 @pytest.mark.parametrize("row", ["cnnh", "cnnh+", "ninh", "dsch", "drsch"])
 def test_originals_from_scratch_keep_their_own_network(row):
     for backbone in ("efficientnet-lite0", "hub:some/resnet-50"):
