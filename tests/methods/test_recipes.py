@@ -48,6 +48,13 @@ def test_a_network_from_scratch_learns_alike_from_few_and_many():
     assert training_recipe("small", 5000) == training_recipe("small", 50_000)
 
 
+def test_a_whole_network_sees_the_fewer_images_the_more_often():
+    counts = (1, 200, 1500, 5000, 20_000, 20_001)
+    epochs = [training_recipe("efficientnet-lite0", images)["epochs"] for images in counts]
+    assert epochs == [300, 300, 133, 40, 40, 10]
+    assert [training_recipe("small", images)["epochs"] for images in (1500, 50_000)] == [133, 40]
+
+
 def test_over_features_fewer_images_take_more_epochs():
     epochs = [training_recipe("mlp", images)["epochs"] for images in (1, 100, 1000, 3000, 10**6)]
     assert epochs == [150, 150, 60, 20, 20]
