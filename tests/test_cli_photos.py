@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import bitprint as bp
-from bitprint.cli import index, search
+from bitprint.cli import _adding, index, search
 from bitprint.cli._codes import is_codes, read_ids, write_codes
 from bitprint.data import draw_shapes
 from bitprint.photos import Photos
@@ -104,6 +104,29 @@ def test_without_a_model_one_is_learned(album):
     assert "model: ITQ, 16 bits, on efficientnet-lite0 features (" in result.stdout
     assert "learned from 6 pictures" in result.stderr
     assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
+
+
+def test_few_pictures_have_the_model_that_comes_with_bitprint(album):
+    result = call("index", "photos.bp", "add", album)
+    assert "6 pictures are too few to learn from: codes are by coco-64" in result.stderr
+    assert "model: DSDH, 64 bits, on efficientnet-lite0 features (" in result.stdout
+    assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
+
+
+def test_enough_pictures_have_a_model_of_their_own(album, monkeypatch):
+    monkeypatch.setattr(_adding, "FEW", 6)
+    result = call("index", "photos.bp", "add", album)
+    assert "model: ITQ, 64 bits, on efficientnet-lite0 features (" in result.stdout
+
+
+def test_a_model_of_few_pictures_is_mentioned_when_there_are_many(album, monkeypatch):
+    monkeypatch.setattr(_adding, "FEW", 6)
+    first = call("index", "photos.bp", "add", album / "cats", "--bits", 16)
+    assert "too few" not in first.stderr
+    second = call("index", "photos.bp", "add", album / "dogs")
+    assert "was learned from 3 pictures, too few for the 6 it holds now" in second.stderr
+    again = call("index", "photos.bp", "add", album / "dogs")
+    assert "too few" not in again.stderr
 
 
 @pytest.mark.parametrize("separator", ["\n", "\0", "\r\n"])

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 BITS = 64
 """Length of the codes of an index whose model is learned, unless it is said."""
 
+FEW = 100
+"""With fewer pictures than this a new index has the model that comes with Bitprint."""
+
+_READY_MADE = Path("coco-64")
+
 _PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` holds
 
 
@@ -54,7 +59,19 @@ def _add_pictures(
         with progress_bar("encoding") as progress:
             added = photos.add(to_add, progress=progress)
         list_skipped(added.skipped)
+        if added.new:
+            _mind_few(photos)
         return added._asdict() | {"held": len(photos.index), "model": photos.index.model}
+
+
+def _mind_few(photos: Photos) -> None:
+    """Say so when a model that was learned from few pictures makes the codes of many."""
+    encoder, held = photos.encoder, len(photos.index)
+    if encoder.hasher.name == "itq" and encoder.pictures and encoder.pictures < FEW <= held:
+        note(
+            f"the model of this index was learned from {encoder.pictures} pictures, too few for "
+            f"the {held} it holds now; a new index would learn from all of them"
+        )
 
 
 def _open(path: str, model: Path | None, bits: int | None) -> Photos:
@@ -74,6 +91,13 @@ def _create(path: str, listing: Listing, model: Path | None, bits: int | None) -
     from bitprint.photos import Photos
     from bitprint.photos.encoder import Encoder
 
+    held = len(listing.pictures)
+    if model is None and bits is None and held < FEW:
+        note(
+            f"{held} pictures are too few to learn from: codes are by {_READY_MADE}, "
+            "unless --bits asks for a model of their own"
+        )
+        model = _READY_MADE
     if model is None:
         with progress_bar("learning") as progress:
             photos = Photos.learn(path, listing, bits=bits or BITS, progress=progress)
