@@ -173,12 +173,23 @@ def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(
+    ("option", "part"),
+    [("--top", "top must be at least 1"), ("--protocol", "there are protocols 1 and 2, got 0")],
+)
+def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
+    assert part in fails(monkeypatch, capsys, "evaluate", out, "digits", option, 0)
+
+
+@pytest.mark.parametrize(
     ("arguments", "part"),
     [
         (["train", "digits", "--out", "x", "--method", "nothing"], "unknown method 'nothing'"),
         (["train", "digits", "--out", "x", "--bits", 0], "bits must be a whole number"),
         (["train", "digits", "--out", "x", "--set", "colour=1"], "its options are"),
         (["train", "digits", "--out", "x", "--backbone", "nothing"], "nothing"),
+        (["train", "digits", "--out", "x", "--protocol", 0], "protocols 1 and 2, got 0"),
         (
             ["train", "digits", "--out", "x", "--method", "lsh", "--backbone", "small"],
             "no backbone",
@@ -196,6 +207,9 @@ def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_pat
 def test_usage_errors_exit_with_2():
     run("train", expect=2)
     run("train", "digits", "--out", "x", "--set", "epochs", expect=2)
+    run("reproduce", "table1", "--quick", "--splits", 0, expect=2)
+    run("reproduce", "table1", "--quick", "--workers", 0, expect=2)
+    run("bench", "search", "--threads", 0, expect=2)
 
 
 def test_debugging_shows_the_traceback(monkeypatch):

@@ -272,6 +272,10 @@ def test_usage_errors_exit_with_2(arguments):
     assert call(*arguments).exit_code == 2
 
 
+def test_remove_asks_for_names():
+    assert "remove takes names, got 0" in call("index", "a.bp", "remove").output
+
+
 def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt

@@ -129,9 +129,10 @@ def _training_set(
         "size": images.size[0],
     }
     if protocol is not None or name in NAMED or images.split is not None:
-        split = split_for(images, protocol or 1, seed)
+        protocol = 1 if protocol is None else protocol
+        split = split_for(images, protocol, seed)
         rows = split.training
-        about |= {"protocol": protocol or 1, "seed": seed, "split": split.fingerprint}
+        about |= {"protocol": protocol, "seed": seed, "split": split.fingerprint}
     return items_of(images, features)(rows), images.subset(rows).labels, about
 
 
@@ -164,7 +165,8 @@ def evaluate(
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     seed = about.get("seed", 0) if seed is None else seed
-    split = split_for(images, protocol or about.get("protocol") or 1, seed)
+    protocol = about.get("protocol") or 1 if protocol is None else protocol
+    split = split_for(images, protocol, seed)
     if about.get("data") == name and about.get("split") != split.fingerprint:
         raise ValueError(
             f"{run} was trained on other images of {name} than this split has, queries among them; "
@@ -178,7 +180,7 @@ def evaluate(
         images.labels[split.queries],
         hasher.encode(items(split.database)),
         images.labels[split.database],
-        top=top or split.map_at,
+        top=split.map_at if top is None else top,
         ties=ties,
         denominator=denominator,
     )

@@ -58,6 +58,7 @@ def reproduce(
         typer.Option(
             "--splits",
             "--seeds",
+            min=1,
             help="how many random splits, 3 by default; seeds only, if the set has its own split",
         ),
     ] = None,
@@ -81,7 +82,7 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="the whole path in seconds: digits, a small network")
     ] = False,
-    workers: Annotated[int, typer.Option(help="processes at a time")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="processes at a time")] = 1,
     deadline: Annotated[
         float, typer.Option(metavar="SECONDS", help="start no further cell after so long")
     ] = float("inf"),
