@@ -207,6 +207,7 @@ def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_pat
 def test_usage_errors_exit_with_2():
     run("train", expect=2)
     run("train", "digits", "--out", "x", "--set", "epochs", expect=2)
+    run("train", "digits", "--out", "x", "--set", "bits=12", expect=2)
     run("reproduce", "table1", "--quick", "--splits", 0, expect=2)
     run("reproduce", "table1", "--quick", "--workers", 0, expect=2)
     run("bench", "search", "--threads", 0, expect=2)

@@ -109,6 +109,9 @@ def items_of(images: Any, features: str | None) -> Callable[[Any], Any]:
     return lambda rows: vectors[rows]
 
 
+_SAID_OTHERWISE = ("name", "bits", "training")  # arguments of `bitprint.create` for programs
+
+
 def parse_options(pairs: list[str]) -> dict[str, Any]:
     """NAME=VALUE pairs; values are JSON where they can be, and text otherwise."""
     options = {}
@@ -116,6 +119,8 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise typer.BadParameter(f"--set takes NAME=VALUE, got {pair!r}")
+        if name in _SAID_OTHERWISE:
+            raise typer.BadParameter(f"--set takes options of a method, and {name} is none")
         try:
             options[name] = json.loads(value)
         except json.JSONDecodeError:
