@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import bitprint as bp
 from bitprint import cli
+from bitprint.training.progress import EpochBar
 
 FAST = ["--set", "epochs=2", "--set", "optimizer=adamw", "--set", "lr=0.002"]
 
@@ -93,6 +94,27 @@ def test_train_evaluate_encode(tmp_path):
     codes = bp.Codes.load(tmp_path / "codes")
     assert (len(codes), codes.bits) == (1797, 12)
     assert (tmp_path / "codes.ids.txt").read_text().splitlines() == [str(i) for i in range(1797)]
+
+
+def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    command = ["train", "digits", "--bits", "8", "--backbone", "small", "--out", str(out), *FAST]
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochBar, "finish_epoch", interrupt_at_the_second_epoch)
+        result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 130
+    assert "interrupted; the same command goes on" in result.stderr
+    unfinished = "its training is not finished; the same `bitprint train` goes on"
+    for arguments in (["evaluate", out, "digits"], ["encode", out, "digits", "codes"]):
+        result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+        assert f"{out}: {unfinished}" in str(result.exception)
+    run(*command)
+    assert "MAP" in run("evaluate", out, "digits")
+
+
+def interrupt_at_the_second_epoch(bar, epochs, loss, speed):
+    if epochs == 2:
+        raise KeyboardInterrupt
 
 
 def test_train_without_a_network(tmp_path):

@@ -282,5 +282,5 @@ def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):
 
     monkeypatch.setattr(Photos, "add", interrupt)
     result = call("index", "photos.bp", "add", album, "--model", model)
-    assert result.exit_code == 1
+    assert result.exit_code == 130
     assert "the same command goes on" in result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,9 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
+_INTERRUPTED = 130  # which shells know as the end by Ctrl-C, and typer's own
+
+
 @contextmanager
 def goes_on() -> Iterator[None]:
     """End a command that is interrupted with the advice to run it again."""
@@ -80,7 +84,7 @@ def goes_on() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         note("interrupted; the same command goes on from here", style="yellow")
-        raise typer.Exit(1) from None
+        sys.exit(_INTERRUPTED)
 
 
 NAMED = ("digits", "shapes", "cifar10", "nuswide")

@@ -16,6 +16,7 @@ from bitprint.cli._shared import (
     JsonOption,
     LabelsOption,
     errors,
+    goes_on,
     items_of,
     open_set,
     output,
@@ -67,7 +68,8 @@ def train(
             hasher = create(method, bits, **_recommended(method, network, len(training)) | given)
         errors.print(f"training {method}, {bits} bits, on {len(training)} images")
         if isinstance(hasher, DeepHasher):
-            hasher.fit(training, its_labels, run=out, progress=True, about=about)
+            with goes_on():
+                hasher.fit(training, its_labels, run=out, progress=True, about=about)
         else:
             hasher.fit(training, its_labels)
             hasher.save(out, **about)
