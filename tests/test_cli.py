@@ -187,6 +187,17 @@ def test_reproduce_prints_a_table_and_goes_on(tmp_path):
     assert out.read_text() == rows
 
 
+def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bitprint.experiments.cells.run_cells", interrupt)
+    command = ["reproduce", "figure1", "--quick", "--out", str(tmp_path / "table.csv")]
+    result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 130
+    assert "interrupted; the same command goes on" in result.stderr
+
+
 def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)

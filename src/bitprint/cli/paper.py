@@ -20,6 +20,7 @@ from bitprint.cli._shared import (
     JsonOption,
     LabelsOption,
     errors,
+    goes_on,
     items_of,
     note,
     open_set,
@@ -115,7 +116,8 @@ def reproduce(
         chosen_kind = {"_validation": validation, "_unseen": unseen, "_quick": quick}
         kind = next((kind for kind, holds in chosen_kind.items() if holds), "")
         out = Path("results") / f"{table}_{name}{kind}.csv"
-    _run(cells, out, workers, deadline)
+    with goes_on():
+        _run(cells, out, workers, deadline)
     _report(cells, out, title, _command(table, chosen), as_json)
 
 
