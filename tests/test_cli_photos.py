@@ -272,6 +272,16 @@ def test_usage_errors_exit_with_2(arguments):
     assert call(*arguments).exit_code == 2
 
 
+def test_a_label_that_no_picture_has_is_said(album, model):
+    run("index", "photos.bp", "add", album, "--model", model)
+    query = album / "cats" / "0.png"
+    result = call("search", "photos.bp", query, "--label", "unicorn")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no picture has the label unicorn" in result.stderr
+    assert found("search", "photos.bp", query, "--label", "unicorn") == []
+    assert "no picture" not in call("search", "photos.bp", query, "--label", "cats").stderr
+
+
 def test_remove_asks_for_names():
     assert "remove takes names, got 0" in call("index", "a.bp", "remove").output
 

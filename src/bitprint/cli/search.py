@@ -82,6 +82,8 @@ def duplicates(
 
 def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[dict[str, Any]]]:
     """The hits of each query: id, path, distance and labels."""
+    from bitprint.photos.files import printable
+
     ids, distances = opened.search(codes, k, label)
     found = []
     for names, bits in zip(ids.tolist(), distances.tolist(), strict=True):
@@ -95,6 +97,8 @@ def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[d
                 for (name, distance), item in zip(hits, items, strict=True)
             ]
         )
+    if label is not None and not any(found):
+        note(f"no picture has the label {printable(label)}")
     return found
 
 
