@@ -52,6 +52,10 @@ def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
 
 
+def test_the_version_is_printed():
+    assert run("--version") == f"bitprint {bp.__version__}\n"
+
+
 def test_methods_lists_the_registry():
     names = [row["name"] for row in json.loads(run("methods", "--json"))]
     assert names == bp.list_methods()
