@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -164,10 +165,39 @@ def test_the_recipe_is_that_for_as_many_images(photos, tmp_path, monkeypatch):
     assert asked == [("dsdh", "mlp", len(list(photos.rglob("*.png"))))]
 
 
-def test_a_wrong_option_is_told_before_images_are_read(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--set", "etta=1"], "etta"),
+        (["--bits", "0"], "bits must be a whole number"),
+        (["--bits", "0", "--method", "itq"], "bits must be a whole number"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+    ],
+)
+def test_a_wrong_option_is_told_before_images_are_read(options, part, tmp_path):
     command = ["train", str(tmp_path / "nowhere"), "--out", str(tmp_path / "run")]
-    result = CliRunner().invoke(cli.app, [*command, "--set", "etta=1"])
-    assert "etta" in str(result.exception)
+    result = CliRunner().invoke(cli.app, [*command, *options])
+    assert part in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("folder", "part"), [("red", "sub-folder, or give a CSV file"), (".", "at least two")]
+)
+def test_images_without_two_classes_are_refused_before_settings_are_told(
+    folder, part, photos, tmp_path
+):
+    shutil.rmtree(photos / "blue")
+    result = CliRunner().invoke(cli.app, ["train", str(photos / folder), "--out", str(tmp_path)])
+    assert part in str(result.exception)
+    assert "settings" not in result.stderr
+    assert "training" not in result.stderr
+
+
+def test_evaluation_without_labels_says_how_they_are_given(photos, tmp_path):
+    out = tmp_path / "run"
+    run("train", photos, "--method", "lsh", "--bits", 8, "--out", out)
+    result = CliRunner().invoke(cli.app, ["evaluate", str(out), str(photos / "blue")])
+    assert "sub-folder, or give a CSV file" in str(result.exception)
 
 
 def test_own_folder_trains_on_all_images(photos, tmp_path):
