@@ -76,7 +76,7 @@ def test_data_lists_unreadable_files(photos):
     assert about["images"] == 20
     assert [file for file, _ in about["skipped"]] == ["red/broken.jpg"]
     assert "skipped red/broken.jpg" in result.stderr
-    assert "1 files skipped, 20 images read" in result.stderr
+    assert "1 file skipped, 20 images read" in result.stderr
 
 
 def test_the_name_of_a_skipped_file_is_spelt_out(photos):

@@ -156,6 +156,8 @@ def test_duplicates(album, model):
     [group] = json.loads(run("duplicates", "photos.bp", "--radius", 0, "--json"))
     expected = sorted(str(path.resolve()) for path in (copy, album / "cats" / "2.png"))
     assert (sorted(group["ids"]), group["distance"]) == (expected, 0)
+    result = call("duplicates", "photos.bp", "-r", 1)
+    assert "1 group within 1 bit\n" in result.stderr
     lines = run("duplicates", "photos.bp", "-r", 0).splitlines()
     assert lines[0] == "2 alike, at most 0 bits apart"
     assert sorted(line.strip() for line in lines[1:]) == expected
@@ -229,7 +231,7 @@ def test_errors_name_what_is_missing(album, model):
     assert json.loads(run("search", "a.bp", "codes", "-k", 1, "--json"))[0]["query"] == "0"
     assert "codes.ids.txt: no ids" in refused("index", "b.bp", "add", "codes")
     Path("codes.ids.txt").write_text("a\nb\n")
-    assert "2 ids for 1 codes" in refused("index", "b.bp", "add", "codes")
+    assert "2 ids for 1 code;" in refused("index", "b.bp", "add", "codes")
 
 
 def test_the_pictures_of_a_new_index_are_listed_once(album, model, monkeypatch):

@@ -49,6 +49,18 @@ def note(line: str, style: str | None = None) -> None:
     errors.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "file"), counted(2, "file"), counted(0, "class")
+    ('1 file', '2 files', '0 classes')
+    """
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{ending}"
+
+
 def list_skipped(skipped: Iterable[tuple[str, str]]) -> None:
     """Say which files were skipped, and why."""
     from bitprint.photos.files import printable
@@ -98,7 +110,8 @@ def open_set(name: str, labels: Path | None, progress: Callable[[int, int], None
     images = open_images(name, labels=labels, progress=progress)
     list_skipped(images.skipped)
     if images.skipped:
-        note(f"{len(images.skipped)} files skipped, {len(images)} images read")
+        skipped = counted(len(images.skipped), "file")
+        note(f"{skipped} skipped, {counted(len(images), 'image')} read")
     return images
 
 

@@ -15,6 +15,7 @@ from bitprint.cli._shared import (
     DeviceOption,
     JsonOption,
     LabelsOption,
+    counted,
     errors,
     goes_on,
     items_of,
@@ -76,7 +77,8 @@ def train(
         if name not in NAMED:
             network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
             hasher = create(method, bits, **_recommended(method, network, len(training)) | given)
-        errors.print(f"training {method}, {bits} bits, on {len(training)} images")
+        length, count = counted(bits, "bit"), counted(len(training), "image")
+        errors.print(f"training {method}, {length}, on {count}")
         if isinstance(hasher, DeepHasher):
             with goes_on():
                 hasher.fit(training, its_labels, run=out, progress=True, about=about)

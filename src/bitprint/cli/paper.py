@@ -19,6 +19,7 @@ from rich.progress import (
 from bitprint.cli._shared import (
     JsonOption,
     LabelsOption,
+    counted,
     errors,
     goes_on,
     items_of,
@@ -203,7 +204,7 @@ def _run(cells: Sequence[Cell], out: Path, workers: int, deadline: float) -> Non
         for row in run_cells(cells, out, history=history, workers=workers, deadline=deadline):
             bar.advance(task)
             figures = f"MAP {row['map']:.4f}, {row['train_seconds']} s"
-            note(f"{row['variant']}, {row['bits']} bits, split {row['seed']}: {figures}")
+            note(f"{row['variant']}, {counted(row['bits'], 'bit')}, split {row['seed']}: {figures}")
 
 
 def _report(

@@ -12,7 +12,15 @@ import typer
 
 from bitprint.cli._codes import ids_beside, is_codes, read_ids
 from bitprint.cli._printing import print_found, print_hits
-from bitprint.cli._shared import IndexArgument, JsonOption, note, output, progress_bar, say
+from bitprint.cli._shared import (
+    IndexArgument,
+    JsonOption,
+    counted,
+    note,
+    output,
+    progress_bar,
+    say,
+)
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
@@ -74,10 +82,10 @@ def duplicates(
         output.print_json(data=[group._asdict() for group in groups], ensure_ascii=True)
         return
     for group in groups:
-        say(f"{len(group.ids)} alike, at most {group.distance} bits apart")
+        say(f"{len(group.ids)} alike, at most {counted(group.distance, 'bit')} apart")
         for name in group.ids:
             say(f"  {printable(str(name))}")
-    note(f"{len(groups)} groups within {radius} bits")
+    note(f"{counted(len(groups), 'group')} within {counted(radius, 'bit')}")
 
 
 def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[dict[str, Any]]]:
@@ -112,7 +120,7 @@ def _write_sheet(query: Path, hits: list[dict[str, Any]], sheet: Path | None, sh
     from bitprint.photos.sheet import Tile, contact_sheet
 
     tiles = [Tile(str(query), "query")]
-    tiles += [Tile(hit["path"], f"{hit['distance']} bits") for hit in hits]
+    tiles += [Tile(hit["path"], counted(hit["distance"], "bit")) for hit in hits]
     page = contact_sheet(f"Nearest to {query.name}", tiles)
     if sheet is None:
         handle, name = tempfile.mkstemp(prefix="bitprint-", suffix=".html")
