@@ -79,6 +79,13 @@ def test_data_lists_unreadable_files(photos):
     assert "1 file skipped, 20 images read" in result.stderr
 
 
+def test_a_log_has_lines_of_progress(photos, monkeypatch):
+    monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
+    result = CliRunner().invoke(cli.app, ["data", str(photos), "--json"])
+    assert json.loads(result.stdout)["images"] == 20
+    assert f"reading {photos}: 21 of 21" in result.stderr
+
+
 def test_the_name_of_a_skipped_file_is_spelt_out(photos):
     (photos / "red" / "a\x1b[2J.jpg").write_text("no picture")
     result = CliRunner().invoke(cli.app, ["data", str(photos), "--json"])

@@ -21,6 +21,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from bitprint.training.progress import PlainLines
+
 output = Console()
 """Where results go."""
 errors = Console(stderr=True)
@@ -76,12 +78,16 @@ class _RateColumn(ProgressColumn):
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left that appears with the first call of the function it gives."""
+    """A bar with rate and time left that appears with the first call of the function it gives.
+
+    Where standard error is no terminal, plain lines come in its place.
+    """
+    if not errors.is_terminal:
+        lines = PlainLines(note)
+        yield lambda done, total: lines.offer(f"{title}: {done} of {total}")
+        return
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
-    hidden = not errors.is_terminal
-    with Progress(
-        *columns, TimeRemainingColumn(), console=errors, transient=True, disable=hidden
-    ) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as bar:
         task = bar.add_task(title, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
