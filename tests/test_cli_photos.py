@@ -223,6 +223,7 @@ def test_errors_name_what_is_missing(album, model):
     assert not Path("a.bp").exists()
     run("index", "a.bp", "add", album, "--model", model)
     assert "no such image file" in refused("search", "a.bp", "nowhere.jpg")
+    assert f"{album}: a folder; name one picture" in refused("search", "a.bp", album)
     Path("empty").mkdir()
     assert "empty: no pictures found" in refused("index", "b.bp", "add", "empty", "--model", model)
     assert "empty: no pictures found" in refused("index", "b.bp", "add", "empty")

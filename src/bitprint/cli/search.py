@@ -42,6 +42,8 @@ def search(
     from bitprint.photos import Photos
     from bitprint.search.stores import open_index
 
+    if query.is_dir():
+        raise ValueError(f"{query}: a folder; name one picture, or one file of codes")
     if is_codes(query):
         if sheet or show:
             raise typer.BadParameter("--sheet and --open are for a picture as the query")
