@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import bitprint as bp
 from bitprint import cli
+from bitprint.training.progress import EpochBar
 
 FAST = ["--set", "epochs=2", "--set", "optimizer=adamw", "--set", "lr=0.002"]
 
@@ -51,6 +53,10 @@ def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
 
 
+def test_the_version_is_printed():
+    assert run("--version") == f"bitprint {bp.__version__}\n"
+
+
 def test_methods_lists_the_registry():
     names = [row["name"] for row in json.loads(run("methods", "--json"))]
     assert names == bp.list_methods()
@@ -70,7 +76,14 @@ def test_data_lists_unreadable_files(photos):
     assert about["images"] == 20
     assert [file for file, _ in about["skipped"]] == ["red/broken.jpg"]
     assert "skipped red/broken.jpg" in result.stderr
-    assert "1 files skipped, 20 images read" in result.stderr
+    assert "1 file skipped, 20 images read" in result.stderr
+
+
+def test_a_log_has_lines_of_progress(photos, monkeypatch):
+    monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
+    result = CliRunner().invoke(cli.app, ["data", str(photos), "--json"])
+    assert json.loads(result.stdout)["images"] == 20
+    assert f"reading {photos}: 21 of 21" in result.stderr
 
 
 def test_the_name_of_a_skipped_file_is_spelt_out(photos):
@@ -93,6 +106,27 @@ def test_train_evaluate_encode(tmp_path):
     codes = bp.Codes.load(tmp_path / "codes")
     assert (len(codes), codes.bits) == (1797, 12)
     assert (tmp_path / "codes.ids.txt").read_text().splitlines() == [str(i) for i in range(1797)]
+
+
+def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    command = ["train", "digits", "--bits", "8", "--backbone", "small", "--out", str(out), *FAST]
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochBar, "finish_epoch", interrupt_at_the_second_epoch)
+        result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 130
+    assert "interrupted; the same command goes on" in result.stderr
+    unfinished = "its training is not finished; the same `bitprint train` goes on"
+    for arguments in (["evaluate", out, "digits"], ["encode", out, "digits", "codes"]):
+        result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+        assert f"{out}: {unfinished}" in str(result.exception)
+    run(*command)
+    assert "MAP" in run("evaluate", out, "digits")
+
+
+def interrupt_at_the_second_epoch(bar, epochs, loss, speed):
+    if epochs == 2:
+        raise KeyboardInterrupt
 
 
 def test_train_without_a_network(tmp_path):
@@ -138,10 +172,39 @@ def test_the_recipe_is_that_for_as_many_images(photos, tmp_path, monkeypatch):
     assert asked == [("dsdh", "mlp", len(list(photos.rglob("*.png"))))]
 
 
-def test_a_wrong_option_is_told_before_images_are_read(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--set", "etta=1"], "etta"),
+        (["--bits", "0"], "bits must be a whole number"),
+        (["--bits", "0", "--method", "itq"], "bits must be a whole number"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+    ],
+)
+def test_a_wrong_option_is_told_before_images_are_read(options, part, tmp_path):
     command = ["train", str(tmp_path / "nowhere"), "--out", str(tmp_path / "run")]
-    result = CliRunner().invoke(cli.app, [*command, "--set", "etta=1"])
-    assert "etta" in str(result.exception)
+    result = CliRunner().invoke(cli.app, [*command, *options])
+    assert part in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("folder", "part"), [("red", "sub-folder, or give a CSV file"), (".", "at least two")]
+)
+def test_images_without_two_classes_are_refused_before_settings_are_told(
+    folder, part, photos, tmp_path
+):
+    shutil.rmtree(photos / "blue")
+    result = CliRunner().invoke(cli.app, ["train", str(photos / folder), "--out", str(tmp_path)])
+    assert part in str(result.exception)
+    assert "settings" not in result.stderr
+    assert "training" not in result.stderr
+
+
+def test_evaluation_without_labels_says_how_they_are_given(photos, tmp_path):
+    out = tmp_path / "run"
+    run("train", photos, "--method", "lsh", "--bits", 8, "--out", out)
+    result = CliRunner().invoke(cli.app, ["evaluate", str(out), str(photos / "blue")])
+    assert "sub-folder, or give a CSV file" in str(result.exception)
 
 
 def test_own_folder_trains_on_all_images(photos, tmp_path):
@@ -165,11 +228,32 @@ def test_reproduce_prints_a_table_and_goes_on(tmp_path):
     assert out.read_text() == rows
 
 
+def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bitprint.experiments.cells.run_cells", interrupt)
+    command = ["reproduce", "figure1", "--quick", "--out", str(tmp_path / "table.csv")]
+    result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 130
+    assert "interrupted; the same command goes on" in result.stderr
+
+
 def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
     sentence = fails(monkeypatch, capsys, "evaluate", out, "digits", "--seed", 1)
     assert "trained on other images" in sentence
+
+
+@pytest.mark.parametrize(
+    ("option", "part"),
+    [("--top", "top must be at least 1"), ("--protocol", "there are protocols 1 and 2, got 0")],
+)
+def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
+    assert part in fails(monkeypatch, capsys, "evaluate", out, "digits", option, 0)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +263,7 @@ def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys)
         (["train", "digits", "--out", "x", "--bits", 0], "bits must be a whole number"),
         (["train", "digits", "--out", "x", "--set", "colour=1"], "its options are"),
         (["train", "digits", "--out", "x", "--backbone", "nothing"], "nothing"),
+        (["train", "digits", "--out", "x", "--protocol", 0], "protocols 1 and 2, got 0"),
         (
             ["train", "digits", "--out", "x", "--method", "lsh", "--backbone", "small"],
             "no backbone",
@@ -196,6 +281,10 @@ def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_pat
 def test_usage_errors_exit_with_2():
     run("train", expect=2)
     run("train", "digits", "--out", "x", "--set", "epochs", expect=2)
+    run("train", "digits", "--out", "x", "--set", "bits=12", expect=2)
+    run("reproduce", "table1", "--quick", "--splits", 0, expect=2)
+    run("reproduce", "table1", "--quick", "--workers", 0, expect=2)
+    run("bench", "search", "--threads", 0, expect=2)
 
 
 def test_debugging_shows_the_traceback(monkeypatch):

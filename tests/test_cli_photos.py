@@ -179,6 +179,8 @@ def test_duplicates(album, model):
     [group] = json.loads(run("duplicates", "photos.bp", "--radius", 0, "--json"))
     expected = sorted(str(path.resolve()) for path in (copy, album / "cats" / "2.png"))
     assert (sorted(group["ids"]), group["distance"]) == (expected, 0)
+    result = call("duplicates", "photos.bp", "-r", 1)
+    assert "1 group within 1 bit\n" in result.stderr
     lines = run("duplicates", "photos.bp", "-r", 0).splitlines()
     assert lines[0] == "2 alike, at most 0 bits apart"
     assert sorted(line.strip() for line in lines[1:]) == expected
@@ -244,6 +246,7 @@ def test_errors_name_what_is_missing(album, model):
     assert not Path("a.bp").exists()
     run("index", "a.bp", "add", album, "--model", model)
     assert "no such image file" in refused("search", "a.bp", "nowhere.jpg")
+    assert f"{album}: a folder; name one picture" in refused("search", "a.bp", album)
     Path("empty").mkdir()
     assert "empty: no pictures found" in refused("index", "b.bp", "add", "empty", "--model", model)
     assert "empty: no pictures found" in refused("index", "b.bp", "add", "empty")
@@ -252,7 +255,7 @@ def test_errors_name_what_is_missing(album, model):
     assert json.loads(run("search", "a.bp", "codes", "-k", 1, "--json"))[0]["query"] == "0"
     assert "codes.ids.txt: no ids" in refused("index", "b.bp", "add", "codes")
     Path("codes.ids.txt").write_text("a\nb\n")
-    assert "2 ids for 1 codes" in refused("index", "b.bp", "add", "codes")
+    assert "2 ids for 1 code;" in refused("index", "b.bp", "add", "codes")
 
 
 def test_the_pictures_of_a_new_index_are_listed_once(album, model, monkeypatch):
@@ -295,11 +298,25 @@ def test_usage_errors_exit_with_2(arguments):
     assert call(*arguments).exit_code == 2
 
 
+def test_a_label_that_no_picture_has_is_said(album, model):
+    run("index", "photos.bp", "add", album, "--model", model)
+    query = album / "cats" / "0.png"
+    result = call("search", "photos.bp", query, "--label", "unicorn")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no picture has the label unicorn" in result.stderr
+    assert found("search", "photos.bp", query, "--label", "unicorn") == []
+    assert "no picture" not in call("search", "photos.bp", query, "--label", "cats").stderr
+
+
+def test_remove_asks_for_names():
+    assert "remove takes names, got 0" in call("index", "a.bp", "remove").output
+
+
 def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Photos, "add", interrupt)
     result = call("index", "photos.bp", "add", album, "--model", model)
-    assert result.exit_code == 1
+    assert result.exit_code == 130
     assert "the same command goes on" in result.stderr

@@ -190,6 +190,9 @@ def test_generic_without_labels():
 def test_classes_that_are_too_small_are_named():
     with pytest.raises(ValueError, match="pets: class 2 has one image only"):
         generic_split([0, 0, 1, 1, 2], 1, name="pets")
+    pixels, names = np.zeros((5, 8, 8, 3), np.uint8), ["cat", "dog", "eel"]
+    with pytest.raises(ValueError, match="pets: class 'eel' has one image only"):
+        split_for(ImageSet(pixels, [0, 0, 1, 1, 2], label_names=names, name="pets"), 1)
     with pytest.raises(ValueError, match="no image has a label"):
         generic_split(np.zeros((4, 2)), 1)
     with pytest.raises(ValueError, match="class 1 has 3 images left and 4 queries are wanted"):

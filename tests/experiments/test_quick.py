@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from bitprint.cli import app
 from bitprint.data import load_digits
 from bitprint.experiments.cells import KEY, read_table, run_cell
 from bitprint.experiments.curves import read_curves
-from bitprint.experiments.quick import quick_cells
+from bitprint.experiments.quick import NOTE, quick_cells
 from bitprint.experiments.tables import EXPERIMENTS, experiment_cells
 
 
@@ -61,12 +62,17 @@ def test_figure_1_from_one_command(tmp_path, monkeypatch):
     page = table.with_suffix(".html").read_text()
     assert page.count("data:image/png") == 3
     assert "bitprint reproduce figure1 --methods all --quick" in page
+    for text in (printed, page):
+        assert "These figures only show that the whole path works" in text
+        assert "the order of the methods" not in text
+        assert not re.search("(ahead of|behind|level with) dsdh", text)
 
     # A second run finds every cell, and says the same as figures.
     content = table.read_bytes()
     about = json.loads(reproduce("figure1", "--quick", "--json"))
     assert table.read_bytes() == content
     assert about["missing"] == 0
+    assert (about["notes"], about["standings"]) == ([NOTE], [])
     assert [(entry["variant"], entry["bits"], entry["mean"]) for entry in about["entries"]] == [
         (name, bits, float(row["map"]))
         for name in variants

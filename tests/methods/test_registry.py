@@ -159,6 +159,16 @@ def test_unknown_option(name):
     ) as error:
         bp.create(name, bits=12, colour="red")
     assert one_sentence(error)
+    options = str(error.value).rpartition("its options are ")[2].split(", ")
+    assert ("trunk_lr" in options) == issubclass(method(name), DeepHasher)
+    assert not {"bits", "training"} & set(options)
+    assert "meant" not in str(error.value)
+
+
+@deep_methods
+def test_the_nearest_option_is_named(name):
+    with pytest.raises(ValueError, match=r": there is no option 'lrr' \(is lr meant\?\); its"):
+        create(name, lrr=3)
 
 
 @every_method

@@ -1,5 +1,6 @@
 import pytest
 
+from bitprint.training import progress
 from bitprint.training.progress import EpochBar
 
 
@@ -24,6 +25,27 @@ def test_shows_epochs_loss_and_speed_on_stderr(capfd, monkeypatch, finished):
     assert out == ""
     for text in ("2/2", "loss 0.7500", "12,346 images/s"):
         assert text in err
+
+
+def test_where_there_is_no_terminal_lines_come_now_and_then(capfd, monkeypatch):
+    train_two_epochs(enabled=True)
+    assert "epochs" not in capfd.readouterr().err
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    train_two_epochs(enabled=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[0] == "training: 0.2 of 2 epochs"
+    assert lines[7] == "training: 2.0 of 2 epochs, loss 1.5000, 12,346 images/s"
+
+
+def test_lines_keep_their_distance(monkeypatch):
+    now, written = [100.0], []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    lines = progress.PlainLines(written.append)
+    for now[0] in range(100, 200):
+        lines.offer(f"at {now[0]}")
+    assert written == ["at 130", "at 160", "at 190"]
 
 
 def test_an_error_passes_through(capfd):

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from bitprint.cli.serve import serve
+from bitprint.web import listen
 
 app = typer.Typer()
 app.command()(serve)
@@ -63,6 +64,15 @@ def test_a_port_in_use_is_said(codes_file):
         result = CliRunner().invoke(app, [os.fspath(codes_file), "--port", port])
     assert result.exit_code == 1
     assert f"cannot listen on 127.0.0.1 port {port}" in str(result.exception)
+
+
+@pytest.mark.parametrize("port", [-4, 65536, 99999])
+def test_a_port_that_does_not_exist_is_refused(port, codes_file):
+    with pytest.raises(ValueError, match=f"no port {port}: choose one from 0 to 65535"):
+        listen("127.0.0.1", port)
+    result = CliRunner().invoke(app, [os.fspath(codes_file), "--port", str(port)])
+    assert result.exit_code == 2
+    assert "--port" in result.output
 
 
 def test_without_the_extra_one_sentence_says_what_to_install():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
 from bitprint.cli import bench, data, encode, export, index, learn, methods, paper, search, serve
-from bitprint.cli._shared import note
+from bitprint.cli._shared import note, say
+from bitprint.version import __version__
 
 app = typer.Typer(
     help="Learn short binary codes for images and search them by Hamming distance.",
@@ -32,6 +34,22 @@ for command in (
     bench.bench,
 ):
     app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"bitprint {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
+    ] = False,
+) -> None:
+    """Take what all commands have in common."""
 
 
 def main() -> None:

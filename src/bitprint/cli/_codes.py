@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bitprint.cli._shared import counted
+
 if TYPE_CHECKING:
     from bitprint.codes import Codes
 
@@ -38,5 +40,8 @@ def read_ids(file: Path, count: int) -> list[str]:
         raise FileNotFoundError(f"{beside}: no ids for the codes of {file}; one per line")
     ids = beside.read_text("utf-8", "surrogateescape").split("\n")[:-1]
     if len(ids) != count:
-        raise ValueError(f"{beside}: {len(ids)} ids for {count} codes; encode the pictures again")
+        raise ValueError(
+            f"{beside}: {counted(len(ids), 'id')} for {counted(count, 'code')}; "
+            "encode the pictures again"
+        )
     return ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+from bitprint.training.progress import PlainLines
 
 output = Console()
 """Where results go."""
@@ -48,6 +51,18 @@ def note(line: str, style: str | None = None) -> None:
     errors.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "file"), counted(2, "file"), counted(0, "class")
+    ('1 file', '2 files', '0 classes')
+    """
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{ending}"
+
+
 def list_skipped(skipped: Iterable[tuple[str, str]]) -> None:
     """Say which files were skipped, and why."""
     from bitprint.photos.files import printable
@@ -63,14 +78,21 @@ class _RateColumn(ProgressColumn):
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left that appears with the first call of the function it gives."""
+    """A bar with rate and time left that appears with the first call of the function it gives.
+
+    Where standard error is no terminal, plain lines come in its place.
+    """
+    if not errors.is_terminal:
+        lines = PlainLines(note)
+        yield lambda done, total: lines.offer(f"{title}: {done} of {total}")
+        return
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
-    hidden = not errors.is_terminal
-    with Progress(
-        *columns, TimeRemainingColumn(), console=errors, transient=True, disable=hidden
-    ) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as bar:
         task = bar.add_task(title, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+_INTERRUPTED = 130  # which shells know as the end by Ctrl-C, and typer's own
 
 
 @contextmanager
@@ -80,7 +102,7 @@ def goes_on() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         note("interrupted; the same command goes on from here", style="yellow")
-        raise typer.Exit(1) from None
+        sys.exit(_INTERRUPTED)
 
 
 NAMED = ("digits", "shapes", "cifar10", "nuswide")
@@ -94,7 +116,8 @@ def open_set(name: str, labels: Path | None, progress: Callable[[int, int], None
     images = open_images(name, labels=labels, progress=progress)
     list_skipped(images.skipped)
     if images.skipped:
-        note(f"{len(images.skipped)} files skipped, {len(images)} images read")
+        skipped = counted(len(images.skipped), "file")
+        note(f"{skipped} skipped, {counted(len(images), 'image')} read")
     return images
 
 
@@ -109,6 +132,9 @@ def items_of(images: Any, features: str | None) -> Callable[[Any], Any]:
     return lambda rows: vectors[rows]
 
 
+_SAID_OTHERWISE = ("name", "bits", "training")  # arguments of `bitprint.create` for programs
+
+
 def parse_options(pairs: list[str]) -> dict[str, Any]:
     """NAME=VALUE pairs; values are JSON where they can be, and text otherwise."""
     options = {}
@@ -116,6 +142,8 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise typer.BadParameter(f"--set takes NAME=VALUE, got {pair!r}")
+        if name in _SAID_OTHERWISE:
+            raise typer.BadParameter(f"--set takes options of a method, and {name} is none")
         try:
             options[name] = json.loads(value)
         except json.JSONDecodeError:

@@ -18,7 +18,7 @@ def bench(
     queries: Annotated[str, typer.Option(help="numbers of queries, with commas")] = "1,128",
     k: Annotated[str, typer.Option(help="numbers of neighbours, with commas")] = "10,100",
     radius: Annotated[int, typer.Option(help="also find all codes this near")] = 2,
-    threads: Annotated[int | None, typer.Option(help="by default one for each core")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="by default one for each core")] = None,
     csv: Annotated[Path | None, typer.Option(help="CSV file for the figures")] = None,
     plot: Annotated[Path | None, typer.Option(help="PNG file for a plot")] = None,
     as_json: JsonOption = False,

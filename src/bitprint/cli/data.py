@@ -11,6 +11,7 @@ from bitprint.cli._shared import (
     DataArgument,
     JsonOption,
     LabelsOption,
+    counted,
     open_set,
     output,
     progress_bar,
@@ -55,8 +56,8 @@ def data(
     kind = "no labels"
     if about["classes"]:
         several = ", several to an image" if about["several_labels"] else ""
-        kind = f"{len(about['classes'])} classes{several}: {', '.join(about['classes'])}"
-    say(f"{images.name}: {len(images)} images of {height} x {width}, {kind}")
+        kind = f"{counted(len(about['classes']), 'class')}{several}: {', '.join(about['classes'])}"
+    say(f"{images.name}: {counted(len(images), 'image')} of {height} x {width}, {kind}")
 
 
 def _check(name: str, folder: Path, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from bitprint.cli._shared import (
     NAMED,
     DataArgument,
     LabelsOption,
+    counted,
     goes_on,
     items_of,
     list_skipped,
@@ -69,7 +70,8 @@ def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> None:
     codes = hasher.encode(items_of(images, about.get("features"))(np.arange(len(images))))
     assert images.ids is not None
     write_codes(codes, images.ids, out)
-    note(f"{len(codes)} codes of {codes.bits} bits in {out}, their ids in {ids_beside(out)}")
+    written = f"{counted(len(codes), 'code')} of {counted(codes.bits, 'bit')}"
+    note(f"{written} in {out}, their ids in {ids_beside(out)}")
 
 
 def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> None:
@@ -81,8 +83,9 @@ def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> None:
         encoded = encode_collection(run, source, out, progress=progress)
     if encoded.partitions == 0:
         note(f"{out} was finished already")
-    codes = encoded.new + encoded.kept
-    note(f"{codes} codes of {read_job(out).bits} bits in {out}, {encoded.new} of them new")
+    codes = counted(encoded.new + encoded.kept, "code")
+    bits = counted(read_job(out).bits, "bit")
+    note(f"{codes} of {bits} in {out}, {encoded.new} of them new")
     if encoded.failed:
         failed = out / "failed.csv"
         note(f"files without a code: {encoded.failed}, see {failed}", style="yellow")

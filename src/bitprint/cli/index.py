@@ -74,7 +74,7 @@ def index(
     }
     least, most = limits.get(action, (0, 0))
     if len(given) < least or (most is not None and len(given) > most):
-        wanted = {0: "no names", 1: "one name"}.get(most or least, "names")
+        wanted = {0: "no names", 1: "one name", None: "names"}[most]
         raise typer.BadParameter(f"{action} takes {wanted}, got {len(given)}")
     if (model is not None or bits is not None) and action != Action.add:
         raise typer.BadParameter("--model and --bits are for add")

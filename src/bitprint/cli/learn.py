@@ -15,7 +15,9 @@ from bitprint.cli._shared import (
     DeviceOption,
     JsonOption,
     LabelsOption,
+    counted,
     errors,
+    goes_on,
     items_of,
     open_set,
     output,
@@ -51,23 +53,35 @@ def train(
     A deep method is trained by several processes, one for each GPU, with
     `torchrun --nproc-per-node 2 -m bitprint train ...`.
     """
+    from bitprint.codes import check_bits
+    from bitprint.devices import pick_device
     from bitprint.methods import DeepHasher, create
+    from bitprint.supervision import check_several_classes
     from bitprint.training.distributed import joined
 
     with joined(device) as workers, _one_voice(workers.first):
         given = _given(method, device, backbone, seed, options)
         # Wrong options are told before a long read.
         hasher = create(method, bits, **given)
-        if workers.size > 1 and not isinstance(hasher, DeepHasher):
+        check_bits(bits)
+        if isinstance(hasher, DeepHasher):
+            pick_device(device)
+        elif workers.size > 1:
             raise ValueError(f"{method} learns in one process: start it without torchrun")
         with workers.in_turn():
-            training, its_labels, about = _training_set(name, labels, features, protocol, seed)
+            with progress_bar(f"reading {name}") as progress:
+                images = open_set(name, labels, progress)
+            if hasher.supervision == "labels":
+                check_several_classes(_labels_of(images, name))
+            training, its_labels, about = _training_set(name, images, features, protocol, seed)
         if name not in NAMED:
             network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
             hasher = create(method, bits, **_recommended(method, network, len(training)) | given)
-        errors.print(f"training {method}, {bits} bits, on {len(training)} images")
+        length, count = counted(bits, "bit"), counted(len(training), "image")
+        errors.print(f"training {method}, {length}, on {count}")
         if isinstance(hasher, DeepHasher):
-            hasher.fit(training, its_labels, run=out, progress=True, about=about)
+            with goes_on():
+                hasher.fit(training, its_labels, run=out, progress=True, about=about)
         else:
             hasher.fit(training, its_labels)
             hasher.save(out, **about)
@@ -111,16 +125,24 @@ def _recommended(method: str, network: str, images: int) -> dict[str, Any]:
     return settings
 
 
+def _labels_of(images: Any, name: str) -> Any:
+    """The labels of an image set; where there are none, say how they are given."""
+    if images.labels is None:
+        raise ValueError(
+            f"{name}: its images have no labels; put those of each class into a sub-folder, "
+            "or give a CSV file with the columns file and label as --labels"
+        )
+    return images.labels
+
+
 def _training_set(
-    name: str, labels: Path | None, features: str | None, protocol: int | None, seed: int
+    name: str, images: Any, features: str | None, protocol: int | None, seed: int
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Training items, their labels, and what `model.json` is to say of them."""
     import numpy as np
 
     from bitprint.data import split_for
 
-    with progress_bar(f"reading {name}") as progress:
-        images = open_set(name, labels, progress)
     rows = np.arange(len(images))
     about: dict[str, Any] = {
         "data": name,
@@ -129,9 +151,10 @@ def _training_set(
         "size": images.size[0],
     }
     if protocol is not None or name in NAMED or images.split is not None:
-        split = split_for(images, protocol or 1, seed)
+        protocol = 1 if protocol is None else protocol
+        split = split_for(images, protocol, seed)
         rows = split.training
-        about |= {"protocol": protocol or 1, "seed": seed, "split": split.fingerprint}
+        about |= {"protocol": protocol, "seed": seed, "split": split.fingerprint}
     return items_of(images, features)(rows), images.subset(rows).labels, about
 
 
@@ -164,21 +187,21 @@ def evaluate(
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     seed = about.get("seed", 0) if seed is None else seed
-    split = split_for(images, protocol or about.get("protocol") or 1, seed)
+    protocol = about.get("protocol") or 1 if protocol is None else protocol
+    split = split_for(images, protocol, seed)
     if about.get("data") == name and about.get("split") != split.fingerprint:
         raise ValueError(
             f"{run} was trained on other images of {name} than this split has, queries among them; "
             "train with --protocol, and evaluate with the same --protocol and --seed"
         )
-    if images.labels is None:
-        raise ValueError(f"{name} has no labels to evaluate with")
+    its_labels = _labels_of(images, name)
     hasher, items = load(run), items_of(images, about.get("features"))
     report = measure(
         hasher.encode_queries(items(split.queries)),
-        images.labels[split.queries],
+        its_labels[split.queries],
         hasher.encode(items(split.database)),
-        images.labels[split.database],
-        top=top or split.map_at,
+        its_labels[split.database],
+        top=split.map_at if top is None else top,
         ties=ties,
         denominator=denominator,
     )

@@ -19,7 +19,9 @@ from rich.progress import (
 from bitprint.cli._shared import (
     JsonOption,
     LabelsOption,
+    counted,
     errors,
+    goes_on,
     items_of,
     note,
     open_set,
@@ -58,6 +60,7 @@ def reproduce(
         typer.Option(
             "--splits",
             "--seeds",
+            min=1,
             help="how many random splits, 3 by default; seeds only, if the set has its own split",
         ),
     ] = None,
@@ -81,7 +84,7 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="the whole path in seconds: digits, a small network")
     ] = False,
-    workers: Annotated[int, typer.Option(help="processes at a time")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="processes at a time")] = 1,
     deadline: Annotated[
         float, typer.Option(metavar="SECONDS", help="start no further cell after so long")
     ] = float("inf"),
@@ -114,8 +117,9 @@ def reproduce(
         chosen_kind = {"_validation": validation, "_unseen": unseen, "_quick": quick}
         kind = next((kind for kind, holds in chosen_kind.items() if holds), "")
         out = Path("results") / f"{table}_{name}{kind}.csv"
-    _run(cells, out, workers, deadline)
-    _report(cells, out, title, _command(table, chosen), as_json)
+    with goes_on():
+        _run(cells, out, workers, deadline)
+    _report(cells, out, title, _command(table, chosen), quick, as_json)
 
 
 def _cells(table: str, chosen: dict[str, Any]) -> list[Cell]:
@@ -200,32 +204,35 @@ def _run(cells: Sequence[Cell], out: Path, workers: int, deadline: float) -> Non
         for row in run_cells(cells, out, history=history, workers=workers, deadline=deadline):
             bar.advance(task)
             figures = f"MAP {row['map']:.4f}, {row['train_seconds']} s"
-            note(f"{row['variant']}, {row['bits']} bits, split {row['seed']}: {figures}")
+            note(f"{row['variant']}, {counted(row['bits'], 'bit')}, split {row['seed']}: {figures}")
 
 
-def _report(cells: Sequence[Cell], out: Path, title: str, command: str, as_json: bool) -> None:
+def _report(
+    cells: Sequence[Cell], out: Path, title: str, command: str, quick: bool, as_json: bool
+) -> None:
     """Print what the table holds of these cells, and write plots and page beside it."""
     from bitprint.experiments.figures import draw_figures
     from bitprint.experiments.html import html_report, stand_ins
+    from bitprint.experiments.quick import NOTE
     from bitprint.experiments.standings import standings
     from bitprint.experiments.tables import compare, summarise
 
     rows = _rows_of(cells, out)
+    verdicts, notes = ([], [NOTE]) if quick else (standings(rows), stand_ins(rows))
     missing = len(cells) - len(rows)
     plots = draw_figures(rows, out, out.with_name(f"{out.stem}_plots"))
     page = out.with_suffix(".html")
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(
-        html_report(title, rows, command=command, plots=plots, missing=missing), "utf-8"
-    )
+    text = html_report(title, rows, command=command, plots=plots, missing=missing, quick=quick)
+    page.write_text(text, "utf-8")
     if missing:
         note(f"{missing} of {len(cells)} cells are missing; the same command goes on")
     if as_json:
         about = {
             "title": title,
             "missing": missing,
-            "notes": stand_ins(rows),
-            "standings": standings(rows),
+            "notes": notes,
+            "standings": verdicts,
             "files": [str(path) for path in (out, page, *plots)],
             "entries": [
                 entry.as_dict() for line in summarise(rows).values() for entry in line.values()
@@ -234,7 +241,7 @@ def _report(cells: Sequence[Cell], out: Path, title: str, command: str, as_json:
         output.print_json(data=about)
         return
     output.print(compare(rows, title))
-    for line in [*standings(rows), *stand_ins(rows)]:
+    for line in [*verdicts, *notes]:
         say(line)
     say(f"report: {page}")
 

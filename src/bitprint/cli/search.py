@@ -12,7 +12,15 @@ import typer
 
 from bitprint.cli._codes import ids_beside, is_codes, read_ids
 from bitprint.cli._printing import print_found, print_hits
-from bitprint.cli._shared import IndexArgument, JsonOption, note, output, progress_bar, say
+from bitprint.cli._shared import (
+    IndexArgument,
+    JsonOption,
+    counted,
+    note,
+    output,
+    progress_bar,
+    say,
+)
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
@@ -34,6 +42,8 @@ def search(
     from bitprint.photos import Photos
     from bitprint.search.stores import open_index
 
+    if query.is_dir():
+        raise ValueError(f"{query}: a folder; name one picture, or one file of codes")
     if is_codes(query):
         if sheet or show:
             raise typer.BadParameter("--sheet and --open are for a picture as the query")
@@ -74,14 +84,16 @@ def duplicates(
         output.print_json(data=[group._asdict() for group in groups], ensure_ascii=True)
         return
     for group in groups:
-        say(f"{len(group.ids)} alike, at most {group.distance} bits apart")
+        say(f"{len(group.ids)} alike, at most {counted(group.distance, 'bit')} apart")
         for name in group.ids:
             say(f"  {printable(str(name))}")
-    note(f"{len(groups)} groups within {radius} bits")
+    note(f"{counted(len(groups), 'group')} within {counted(radius, 'bit')}")
 
 
 def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[dict[str, Any]]]:
     """The hits of each query: id, path, distance and labels."""
+    from bitprint.photos.files import printable
+
     ids, distances = opened.search(codes, k, label)
     found = []
     for names, bits in zip(ids.tolist(), distances.tolist(), strict=True):
@@ -95,6 +107,8 @@ def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[d
                 for (name, distance), item in zip(hits, items, strict=True)
             ]
         )
+    if label is not None and not any(found):
+        note(f"no picture has the label {printable(label)}")
     return found
 
 
@@ -108,7 +122,7 @@ def _write_sheet(query: Path, hits: list[dict[str, Any]], sheet: Path | None, sh
     from bitprint.photos.sheet import Tile, contact_sheet
 
     tiles = [Tile(str(query), "query")]
-    tiles += [Tile(hit["path"], f"{hit['distance']} bits") for hit in hits]
+    tiles += [Tile(hit["path"], counted(hit["distance"], "bit")) for hit in hits]
     page = contact_sheet(f"Nearest to {query.name}", tiles)
     if sheet is None:
         handle, name = tempfile.mkstemp(prefix="bitprint-", suffix=".html")

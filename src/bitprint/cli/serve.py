@@ -17,7 +17,9 @@ def serve(
         str, typer.Argument(help="index file, as `bitprint index` makes it, or address of a store")
     ],
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port to listen on; 0 takes a free one")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="port to listen on; 0 takes a free one")
+    ] = 8000,
     token: Annotated[
         str | None, typer.Option(envvar="BITPRINT_TOKEN", help="ask this of every request")
     ] = None,

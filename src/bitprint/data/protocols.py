@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -47,7 +49,14 @@ def split_for(images: ImageSet, protocol: int, seed: int = 0) -> Split:
         return cifar10_split(images.labels, protocol, seed)
     if images.name == "nuswide" and images.labels is not None:
         return nuswide_split(images.labels, protocol, seed)
-    return generic_split(images.labels, protocol, seed, count=len(images), name=images.name)
+    return generic_split(
+        images.labels,
+        protocol,
+        seed,
+        count=len(images),
+        name=images.name,
+        label_names=images.label_names,
+    )
 
 
 def own_split(images: ImageSet, protocol: int = 1, seed: int = 0) -> Split:
@@ -192,6 +201,7 @@ def generic_split(
     *,
     count: int | None = None,
     name: str = "images",
+    label_names: Sequence[str] | None = None,
 ) -> Split:
     """Split any image set: a tenth of each class, at most 100 images, are queries.
 
@@ -209,6 +219,8 @@ def generic_split(
     count : int, optional
         N, needed when there are no labels.
     name : str
+    label_names : sequence of str, optional
+        The names of the classes, to speak of one that is too small.
 
     Examples
     --------
@@ -223,8 +235,10 @@ def generic_split(
     if totals.sum() == 0:
         raise ValueError(f"{name}: no image has a label, so there is nothing to split by")
     if np.any(totals == 1):
+        number = int(np.argmax(totals == 1))
+        small_one = number if label_names is None else label_names[number]
         raise ValueError(
-            f"{name}: class {np.argmax(totals == 1)} has one image only; "
+            f"{name}: class {small_one!r} has one image only; "
             "every class needs one as a query and another to be found"
         )
     rng = np.random.default_rng(seed)

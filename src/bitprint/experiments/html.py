@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from bitprint.experiments.quick import NOTE
 from bitprint.experiments.standings import standings
 from bitprint.experiments.tables import BELOW, Entry, summarise
 
@@ -48,6 +49,7 @@ def html_report(
     command: str,
     plots: Iterable[Path] = (),
     missing: int = 0,
+    quick: bool = False,
 ) -> str:
     """Write out a report as one HTML page that needs no other file, script or network.
 
@@ -62,8 +64,10 @@ def html_report(
         PNG files, which become part of the page.
     missing : int
         How many cells have yet to be run.
+    quick : bool
+        The cells are those of `bitprint.experiments.quick`: nothing is said about the methods.
     """
-    notes = [*stand_ins(rows), *_conventions(rows)]
+    notes = [*([NOTE] if quick else stand_ins(rows)), *_conventions(rows)]
     if missing:
         notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
     body = [
@@ -72,7 +76,7 @@ def html_report(
         f"<p>Made by <code>{escape(command)}</code></p>",
         "<h2>Ours, and below it the figure of the DSDH paper (Li et al., 2017)</h2>",
         _comparison(rows),
-        *_standings(rows),
+        *([] if quick else _standings(rows)),
         "<h2>Curves</h2>",
         "".join(map(_picture, plots)) or "<p>No curves were kept of these cells.</p>",
         "<h2>Settings of each cell</h2>",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 
 from bitprint.methods._base import FeatureHasher, Hasher
@@ -51,6 +52,8 @@ _BASELINES = (Classifier,)
 _ALL = (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP, *_DSDH, *_BASELINES)
 METHODS: dict[str, type[Hasher]] = {cls.name: cls for cls in _ALL}
 
+_TRAINING = {field.name for field in fields(Training)}
+
 
 def list_methods() -> list[str]:
     """Names of all methods.
@@ -96,15 +99,12 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     40
     """
     cls = method(name)
+    _check_names(cls, options)
     if issubclass(cls, DeepHasher):
         options = _gather_training(cls, options)
     if "seed" not in cls._get_param_names():
         options.pop("seed", None)
-    try:
-        return cls(bits, **options)
-    except TypeError as error:
-        known = ", ".join(sorted(set(cls._get_param_names()) - {"bits"})) or "none"
-        raise ValueError(f"{name}: {error}; its options are {known}") from error
+    return cls(bits, **options)
 
 
 def load(folder: str | os.PathLike[str]) -> Hasher:
@@ -139,11 +139,25 @@ def load(folder: str | os.PathLike[str]) -> Hasher:
     return hasher
 
 
+def _check_names(cls: type[Hasher], options: dict[str, Any]) -> None:
+    """Refuse an option that a method does not have, and name the one that may be meant."""
+    own = {"seed", *cls._get_param_names()} - {"bits"}
+    known = own - {"training"}
+    if issubclass(cls, DeepHasher):
+        known |= _TRAINING
+    for name in (name for name in options if name not in own | known):
+        near = get_close_matches(name, sorted(known), n=1)
+        meant = f" (is {near[0]} meant?)" if near else ""
+        raise ValueError(
+            f"{cls.name}: there is no option {name!r}{meant}; "
+            f"its options are {', '.join(sorted(known))}"
+        )
+
+
 def _gather_training(cls: type[DeepHasher], options: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(Training)}
-    changes = {name: value for name, value in options.items() if name in names}
+    changes = {name: value for name, value in options.items() if name in _TRAINING}
     if not changes:
         return options
     base = options.get("training") or cls.default_training
-    rest = {name: value for name, value in options.items() if name not in names}
+    rest = {name: value for name, value in options.items() if name not in _TRAINING}
     return rest | {"training": Training(**(vars(base) | changes))}

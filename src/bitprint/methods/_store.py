@@ -17,6 +17,7 @@ from safetensors.numpy import load as deserialise
 from safetensors.numpy import save as serialise
 
 from bitprint.files import write_atomically
+from bitprint.training.run import holds_checkpoint
 
 PUBLISHED = Path(__file__).parents[1] / "published"
 """Folder of the models that come with Bitprint."""
@@ -87,6 +88,10 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         document = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
+        if holds_checkpoint(path.parent):
+            raise FileNotFoundError(
+                f"{folder}: its training is not finished; the same `bitprint train` goes on with it"
+            ) from None
         raise FileNotFoundError(f"{folder}: not a model folder, model.json is missing") from None
     except ValueError as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error

@@ -20,8 +20,14 @@ from bitprint.files import write_atomically
 from bitprint.training.state import State
 
 _VERSION = 1
+_CHECKPOINT = Path("checkpoint", "last.safetensors")
 
 History = list[dict[str, Any]]
+
+
+def holds_checkpoint(folder: str | os.PathLike[str]) -> bool:
+    """Whether a training run has begun in a folder."""
+    return (Path(folder) / _CHECKPOINT).is_file()
 
 
 class RunFolder:
@@ -39,7 +45,7 @@ class RunFolder:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         self._identity = identity
-        self._checkpoint = self.path / "checkpoint" / "last.safetensors"
+        self._checkpoint = self.path / _CHECKPOINT
         self._metrics = self.path / "metrics.csv"
         self._saved_at = 0.0
         self._save_seconds = 0.0

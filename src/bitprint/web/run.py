@@ -13,6 +13,7 @@ from bitprint.web.limits import Limits
 
 _MOST_HEADER_BYTES = 1 << 15
 _BACKLOG = 1024
+_HIGHEST_PORT = 65535
 
 
 class _Announcing(uvicorn.Server):
@@ -36,7 +37,7 @@ def listen(host: str, port: int) -> socket.socket:
     Raises
     ------
     ValueError
-        If there is no such address, or the port is in use.
+        If there is no such address or port, or the port is in use.
 
     Examples
     --------
@@ -45,6 +46,8 @@ def listen(host: str, port: int) -> socket.socket:
     >>> host, port > 0
     ('127.0.0.1', True)
     """
+    if not 0 <= port <= _HIGHEST_PORT:  # a larger one would wrap around
+        raise ValueError(f"there is no port {port}: choose one from 0 to {_HIGHEST_PORT}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
