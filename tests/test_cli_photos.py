@@ -108,7 +108,7 @@ def test_without_a_model_one_is_learned(album):
 
 def test_few_pictures_have_the_model_that_comes_with_bitprint(album):
     result = call("index", "photos.bp", "add", album)
-    assert "6 pictures are too few to learn from: codes are by coco-64" in result.stderr
+    assert "6 pictures, too few to learn from: codes are by coco-64" in result.stderr
     assert "model: DSDH, 64 bits, on efficientnet-lite0 features (" in result.stdout
     assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
 

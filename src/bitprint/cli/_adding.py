@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bitprint.cli._codes import is_codes, read_ids
-from bitprint.cli._shared import list_skipped, note, progress_bar
+from bitprint.cli._shared import counted, list_skipped, note, progress_bar
 
 if TYPE_CHECKING:
     from bitprint.photos import Photos
@@ -69,8 +69,8 @@ def _mind_few(photos: Photos) -> None:
     encoder, held = photos.encoder, len(photos.index)
     if encoder.hasher.name == "itq" and encoder.pictures and encoder.pictures < FEW <= held:
         note(
-            f"the model of this index was learned from {encoder.pictures} pictures, too few for "
-            f"the {held} it holds now; a new index would learn from all of them"
+            f"the model of this index was learned from {counted(encoder.pictures, 'picture')}, too "
+            f"few for the {held} it holds now; a new index would learn from all of them"
         )
 
 
@@ -94,14 +94,14 @@ def _create(path: str, listing: Listing, model: Path | None, bits: int | None) -
     held = len(listing.pictures)
     if model is None and bits is None and held < FEW:
         note(
-            f"{held} pictures are too few to learn from: codes are by {_READY_MADE}, "
+            f"{counted(held, 'picture')}, too few to learn from: codes are by {_READY_MADE}, "
             "unless --bits asks for a model of their own"
         )
         model = _READY_MADE
     if model is None:
         with progress_bar("learning") as progress:
             photos = Photos.learn(path, listing, bits=bits or BITS, progress=progress)
-        note(f"learned from {photos.encoder.pictures} pictures without labels")
+        note(f"learned from {counted(photos.encoder.pictures or 0, 'picture')} without labels")
         return photos
     return Photos.create(path, Encoder.load(model))
 
