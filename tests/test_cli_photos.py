@@ -98,6 +98,22 @@ def test_a_folder_is_indexed_searched_and_kept_in_step(album, model):
     assert "4 held" in run("index", "photos.bp", "compact")
 
 
+def test_pictures_of_other_formats_are_told_in_one_line(album, model):
+    for name in ("a.dng", "cats/b.dng", "c.jxl"):
+        (album / name).write_bytes(b"...")
+    result = call("index", "photos.bp", "add", album, "--model", model)
+    line = "3 pictures of other formats left out (2 .dng, 1 .jxl)"
+    assert result.stderr.splitlines().count(line) == 1
+    assert line in call("index", "photos.bp", "sync").stderr
+    about = json.loads(run("index", "photos.bp", "sync", "--json"))
+    assert [Path(name).name for name in about["left_out"]] == ["a.dng", "c.jxl", "b.dng"]
+    (album / "a.dng").unlink()
+    (album / "cats" / "b.dng").unlink()
+    assert "1 picture of another format left out (1 .jxl)" in (
+        call("index", "photos.bp", "sync").stderr
+    )
+
+
 def test_without_a_model_one_is_learned(album):
     result = call("index", "photos.bp", "add", album, "--bits", 16)
     assert "6 new" in result.stdout

@@ -278,6 +278,7 @@ class Photos(Closable):
             added.skipped,
             [(old, picture.path) for old, picture in moved],
             removed,
+            added.left_out,
         )
 
     def remove(self, names: Iterable[str | os.PathLike[str]]) -> int:
@@ -315,6 +316,7 @@ class Photos(Closable):
             len(due) - len(skipped),
             len(listing.pictures) - len(due),
             listing.skipped + skipped,
+            listing.left_out,
         )
 
     def _encode(self, pictures: Sequence[Picture], progress: Progress | None) -> Skipped:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bitprint.data.folder import SUFFIXES
+from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
 
 _DIGESTED = 64 * 1024
 
@@ -48,6 +48,8 @@ class Listing(NamedTuple):
     """The folders that were searched through; none where files were named one by one."""
     parents: list[str]
     """The folders in which files that were named one by one lie."""
+    left_out: list[str]
+    """Paths of the pictures in folders whose formats are not read."""
 
 
 def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
@@ -98,7 +100,7 @@ def list_some(source: Source | Listing, known: Iterable[str] = ()) -> Listing:
     """
     listing = source if isinstance(source, Listing) else list_pictures(source, known)
     if not listing.pictures and not listing.skipped:
-        raise ValueError(f"{_name(source)}: no pictures found")
+        raise ValueError(f"{_name(source)}: no pictures found{_formats(listing)}")
     return listing
 
 
@@ -169,9 +171,18 @@ def _name(source: Source | Listing) -> str:
     return str(source) if isinstance(source, str | os.PathLike) else "the list"
 
 
+def _formats(listing: Listing) -> str:
+    """Say which formats are read, where a folder was searched through, and which were found."""
+    if not listing.folders:
+        return ""
+    found = f"; {say_left_out(listing.left_out)}" if listing.left_out else ""
+    return f" ({', '.join(sorted(SUFFIXES))}){found}"
+
+
 def _list_folder(top: Path, root: Path) -> Listing:
     pictures: list[Picture] = []
     skipped: Skipped = []
+    left_out: list[str] = []
 
     def unreadable(error: OSError) -> None:
         skipped.append((str(error.filename), str(error.strerror)))
@@ -181,9 +192,14 @@ def _list_folder(top: Path, root: Path) -> Listing:
         inside = Path(folder).relative_to(root).parts
         for name in names:
             path = Path(folder) / name
-            if path.suffix.lower() in SUFFIXES and not name.startswith("."):
+            suffix = path.suffix.lower()
+            if name.startswith("."):
+                continue
+            if suffix in SUFFIXES:
                 _look_at(path, inside[:1], pictures, skipped)
-    return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [])
+            elif suffix in OTHER_SUFFIXES:
+                left_out.append(path.as_posix())
+    return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [], sorted(left_out))
 
 
 def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]]) -> Listing:
@@ -202,7 +218,7 @@ def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]])
             _look_at(path, labels, pictures, skipped)
     once = {picture.path: picture for picture in pictures}
     parents = {Path(path).parent.as_posix() for path in once}
-    return Listing(sorted(once.values()), skipped, [], sorted(parents))
+    return Listing(sorted(once.values()), skipped, [], sorted(parents), [])
 
 
 def _look_at(

@@ -27,11 +27,12 @@ def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
     pictures = {
         picture.path: picture._replace(labels=labels[picture.path]) for picture in single.pictures
     }
-    skipped = single.skipped
+    skipped, left_out = single.skipped, single.left_out
     for listing in map(list_pictures, folders):
         pictures |= {picture.path: picture for picture in listing.pictures}
         skipped = skipped + listing.skipped
-    return Listing(sorted(pictures.values()), skipped, folders, single.parents)
+        left_out = left_out + listing.left_out
+    return Listing(sorted(pictures.values()), skipped, folders, single.parents, left_out)
 
 
 def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
