@@ -133,6 +133,38 @@ def test_names_on_standard_input(album, model, separator):
     assert [reason for _, reason in about["skipped"]] == ["no such file"]
 
 
+def test_several_folders_and_files_at_once(album, model, tmp_path):
+    single = tmp_path / "single.png"
+    Image.fromarray(SCENES.pixels[10]).save(single)
+    names = (album / "cats", single, album / "dogs", album / "cats" / "0.png")
+    about = json.loads(run("index", "photos.bp", "add", *names, "--model", model, "--json"))
+    assert (about["new"], about["held"]) == (7, 7)
+    assert "0 new, 7 unchanged" in run("index", "photos.bp", "add", *names)
+    folders = json.loads(run("index", "photos.bp", "info", "--json"))["folders"]
+    assert folders == [str(path.resolve()) for path in (album / "cats", album / "dogs", tmp_path)]
+    for name in ("cats/0.png", "dogs/1.png"):
+        (album / name).unlink()
+    places = (album / "cats", album / "dogs")
+    assert "2 removed, 5 held" in run("index", "photos.bp", "sync", *places)
+    with pytest.raises(FileNotFoundError, match="no such folder or file"):
+        Photos.open("photos.bp").add(album, tmp_path / "gone")
+
+
+def test_folders_learn_one_model_together(album):
+    result = call("index", "photos.bp", "add", album / "cats", album / "dogs", "--bits", 8)
+    assert "learned from 6 pictures" in result.stderr
+    assert "6 new, 0 unchanged, 0 skipped, 6 held" in result.stdout
+
+
+def test_codes_are_not_added_together_with_others(album):
+    save_codes(bp.create("lsh", bits=24).fit(SCENES).encode(SCENES)[:2], ["a", "b"])
+    result = call("index", "codes.bp", "add", album, "codes")
+    assert result.exit_code == 2
+    assert "codes holds codes, which are added by themselves" in " ".join(
+        result.stderr.replace("│", " ").split()
+    )
+
+
 def test_a_csv(album, model):
     Path("list.csv").write_text("file,label\nalbum/cats/0.png,tom\n")
     run("index", "photos.bp", "add", "list.csv", "--model", model)
@@ -274,7 +306,8 @@ def test_without_a_picture_that_can_be_read_no_index_is_made(model, options):
         ("index", "a.bp"),
         ("index", "a.bp", "frobnicate"),
         ("index", "a.bp", "add"),
-        ("index", "a.bp", "add", "one", "two"),
+        ("index", "copy", "a.bp"),
+        ("index", "a.bp", "copy", "b.bp", "c.bp"),
         ("index", "a.bp", "remove"),
         ("index", "a.bp", "info", "extra"),
         ("index", "a.bp", "info", "--bits", "8"),
@@ -286,6 +319,11 @@ def test_without_a_picture_that_can_be_read_no_index_is_made(model, options):
 )
 def test_usage_errors_exit_with_2(arguments):
     assert call(*arguments).exit_code == 2
+
+
+def test_a_copy_without_a_place_says_what_is_missing():
+    for arguments in (("copy", "a.bp"), ("a.bp", "copy")):
+        assert "index copy FROM TO" in " ".join(call("index", *arguments).stderr.split())
 
 
 def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):

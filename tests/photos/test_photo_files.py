@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bitprint.photos.files import content_digest, is_gone, list_pictures, list_some, printable
+from bitprint.photos.files import content_digest, is_gone, list_pictures, printable
+from bitprint.photos.sources import list_some
 
 
 def write(path, content=b"picture"):
@@ -40,7 +41,7 @@ def test_pictures_of_other_formats_are_counted(tmp_path):
     assert (listing.pictures, listing.skipped) == ([], [])
     assert listing.left_out == [(tmp_path / name).as_posix() for name in others]
     with pytest.raises(ValueError, match="no pictures found") as caught:
-        list_some(tmp_path)
+        list_some([tmp_path])
     assert ".jpg, .png, " in str(caught.value).replace(".jpe, .jpeg, ", "")
     assert "; 3 pictures of other formats left out (1 .dng, 1 .psd, 1 .jxl)" in str(caught.value)
 

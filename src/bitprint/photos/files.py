@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
+from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES
 
 _DIGESTED = 64 * 1024
 
@@ -89,36 +89,6 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     return _list_named([(path, ())])
 
 
-def list_some(source: Source | Listing, known: Iterable[str] = ()) -> Listing:
-    """List as `list_pictures` does, or take a listing as it is; raises a ValueError if it is empty.
-
-    Examples
-    --------
-    >>> list_some([])
-    Traceback (most recent call last):
-    ValueError: the list: no pictures found
-    """
-    listing = source if isinstance(source, Listing) else list_pictures(source, known)
-    if not listing.pictures and not listing.skipped:
-        raise ValueError(f"{_name(source)}: no pictures found{_formats(listing)}")
-    return listing
-
-
-def list_for_new(source: Source | Listing) -> Listing:
-    """List what a new collection begins with; raises a ValueError if no picture can be read.
-
-    Examples
-    --------
-    >>> list_for_new(["/no/such/tom.jpg"])
-    Traceback (most recent call last):
-    ValueError: the list: none of the pictures can be read
-    """
-    listing = list_some(source)
-    if not listing.pictures:
-        raise ValueError(f"{_name(source)}: none of the pictures can be read")
-    return listing
-
-
 def content_digest(path: str) -> str:
     """SHA-256 of a file's size and its first 64 KiB: tells pictures apart without reading all."""
     with Path(path).open("rb") as file:
@@ -165,18 +135,6 @@ def printable(name: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in name
     )
-
-
-def _name(source: Source | Listing) -> str:
-    return str(source) if isinstance(source, str | os.PathLike) else "the list"
-
-
-def _formats(listing: Listing) -> str:
-    """Say which formats are read, where a folder was searched through, and which were found."""
-    if not listing.folders:
-        return ""
-    found = f"; {say_left_out(listing.left_out)}" if listing.left_out else ""
-    return f" ({', '.join(sorted(SUFFIXES))}){found}"
 
 
 def _list_folder(top: Path, root: Path) -> Listing:

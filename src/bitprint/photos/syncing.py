@@ -8,6 +8,7 @@ from pathlib import Path
 from bitprint.photos.below import OrderedPaths
 from bitprint.photos.files import Listing, Picture, content_digest, is_gone, list_pictures
 from bitprint.photos.ledger import Fact, Ledger
+from bitprint.photos.sources import list_each, merge
 
 
 def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
@@ -24,15 +25,9 @@ def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
     named = [path for path in facts if path not in inside and not is_gone(path)]
     single = list_pictures(named)
     labels = ledger.labels(named)
-    pictures = {
-        picture.path: picture._replace(labels=labels[picture.path]) for picture in single.pictures
-    }
-    skipped, left_out = single.skipped, single.left_out
-    for listing in map(list_pictures, folders):
-        pictures |= {picture.path: picture for picture in listing.pictures}
-        skipped = skipped + listing.skipped
-        left_out = left_out + listing.left_out
-    return Listing(sorted(pictures.values()), skipped, folders, single.parents, left_out)
+    pictures = [picture._replace(labels=labels[picture.path]) for picture in single.pictures]
+    merged = merge([single._replace(pictures=pictures), *list_each(folders)])
+    return merged._replace(folders=folders)
 
 
 def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
