@@ -344,6 +344,17 @@ def test_nothing_to_add_is_an_error(photos, tmp_path):
     assert not (tmp_path / "new.bp").exists()
 
 
+def test_sync_of_an_empty_folder_is_an_error_unless_it_is_known(photos, album, tmp_path):
+    photos.add(album)
+    (tmp_path / "empty").mkdir()
+    for folders in ([tmp_path / "empty"], [album, tmp_path / "empty"]):
+        with pytest.raises(ValueError, match="empty: no pictures found"):
+            photos.sync(*folders)
+    assert photos.roots == [album.resolve()]
+    (album / "birds").mkdir()
+    assert photos.sync(album / "birds") == (0, 0, [], [], [], [])
+
+
 def in_child(task):
     """Run a task in a child process; return its process id and a pipe that it may write to."""
     receiving, sending = os.pipe()

@@ -22,8 +22,8 @@ from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
 from bitprint.photos.ledger import Ledger
 from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
 from bitprint.photos.results import Added, Synced
-from bitprint.photos.sources import list_each, list_for_new, list_some, merge
-from bitprint.photos.syncing import find_gone, find_moved, list_again
+from bitprint.photos.sources import list_for_new, list_some
+from bitprint.photos.syncing import find_gone, find_moved, list_again, list_folders
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.stores import Store, check_same, index_exists, open_index, shown_place
 
@@ -251,8 +251,11 @@ class Photos(Closable):
         (['first.png'], True)
         """
         facts = self._ledger.facts()
-        known = self._ledger.places().folders
-        listing = merge(list_each(folders, known)) if folders else list_again(self._ledger, facts)
+        listing = (
+            list_folders(folders, self._ledger, facts)
+            if folders
+            else list_again(self._ledger, facts)
+        )
         gone = find_gone(listing, facts)
         moved = find_moved(listing.pictures, gone, facts)
         left = {old for old, _ in moved}

@@ -66,9 +66,21 @@ def list_some(sources: Sequence[Source | Listing], known: Iterable[str] = ()) ->
     """
     listings = list_each(sources, known)
     for source, listing in zip(sources, listings, strict=True):
-        if not listing.pictures and not listing.skipped:
-            raise ValueError(f"{_name(source)}: no pictures found{_formats(listing)}")
+        check_found(source, listing)
     return merge(listings)
+
+
+def check_found(source: Source | Listing, listing: Listing) -> None:
+    """Raise a ValueError if nothing was found in a source.
+
+    Examples
+    --------
+    >>> check_found("notes.csv", Listing([], [], [], [], []))
+    Traceback (most recent call last):
+    ValueError: notes.csv: no pictures found
+    """
+    if not listing.pictures and not listing.skipped:
+        raise ValueError(f"{_name(source)}: no pictures found{_formats(listing)}")
 
 
 def list_for_new(sources: Sequence[Source | Listing]) -> Listing:
