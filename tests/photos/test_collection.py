@@ -2,6 +2,7 @@ import os
 import signal
 import time
 import traceback
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from bitprint.data import decode_image, draw_shapes
 from bitprint.data.formats import SUFFIXES
 from bitprint.data.images import ImageSet
 from bitprint.methods import create
-from bitprint.photos import Photos, encoding, holds_pictures, learning
+from bitprint.photos import Photos, encoding, holds_pictures, learning, parts
 from bitprint.photos.encoder import Encoder
 from bitprint.photos.files import Listing, list_pictures
 from bitprint.search.index import Index
@@ -30,11 +31,11 @@ def encoded(monkeypatch):
     counts = []
     original = Encoder.encode_squares
 
-    def count(self, pictures):
+    def counted(self, pictures):
         counts.append(len(pictures))
         return original(self, pictures)
 
-    monkeypatch.setattr(Encoder, "encode_squares", count)
+    monkeypatch.setattr(Encoder, "encode_squares", counted)
     return counts
 
 
@@ -96,9 +97,9 @@ def test_every_format_and_every_orientation(photos, encoder, tmp_path):
     for kind, options in [("png", {}), ("webp", {"lossless": True}), ("tiff", {})]:
         turned.save(tmp_path / f"turned.{kind}", exif=exif, **options)
     upright.save(tmp_path / "animated.gif", save_all=True, append_images=[turned])
-    count = len(FORMATS) + 4
-    assert photos.add(tmp_path) == (count, 0, [], [])
-    ids, distances = photos.index.search(encoder.encode([pixels]), k=count)
+    total = len(FORMATS) + 4
+    assert photos.add(tmp_path) == (total, 0, [], [])
+    ids, distances = photos.index.search(encoder.encode([pixels]), k=total)
     nearest = dict(zip([Path(name).name for name in ids[0]], distances[0].tolist(), strict=True))
     lossless = ["upright.png", "upright.bmp", "upright.tiff"]
     lossless += ["turned.png", "turned.webp", "turned.tiff"]
@@ -373,7 +374,8 @@ def in_child(task):
 
 
 def test_killed_and_continued_equals_uninterrupted(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "COMMIT", 8)
+    monkeypatch.setattr(encoding, "BATCH", 8)
+    monkeypatch.setattr(parts, "SECONDS", 0)
     album = tmp_path / "album"
     album.mkdir()
     for number, pixels in enumerate(draw_shapes(100, size=16).pixels):
@@ -409,15 +411,13 @@ def test_killed_and_continued_equals_uninterrupted(encoder, tmp_path, monkeypatc
 
 def test_a_model_is_learned_from_the_pictures_once(tmp_path, album, monkeypatch):
     """Interrupted while it learns, it goes on; what it has looked at is not looked at again."""
-    monkeypatch.setattr(learning, "_PART", 5)
-    seen = []
+    monkeypatch.setattr(learning, "BATCH", 5)
+    monkeypatch.setattr(parts, "SECONDS", 0)
     original = learning.decode_ahead
 
-    def interrupted_decode(paths, size):
-        if len(seen) == 10:
-            raise KeyboardInterrupt
-        seen.extend(paths)
-        return original(paths, size)
+    def interrupted_decode(paths, size, batch_size):
+        yield from islice(original(paths, size, batch_size), 2)
+        raise KeyboardInterrupt
 
     path = tmp_path / "photos.bp"
     monkeypatch.setattr(learning, "decode_ahead", interrupted_decode)
@@ -440,7 +440,24 @@ def test_a_model_is_learned_from_the_pictures_once(tmp_path, album, monkeypatch)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["album", "photos.bp"]
 
 
-def _never(paths, size):
+def test_work_of_some_seconds_is_kept_when_it_is_interrupted(photos, album, monkeypatch):
+    """A slow machine: every batch of two pictures takes one second."""
+    clock = count()
+    monkeypatch.setattr(parts, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(parts, "SECONDS", 3)
+    monkeypatch.setattr(encoding, "BATCH", 2)
+
+    def interrupt(done, total):
+        if done == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        photos.add(album, progress=interrupt)
+    assert len(photos.index) == 6
+    assert photos.add(album) == (6, 6, [], [])
+
+
+def _never(paths, size, batch_size):
     assert not paths
     return iter(())
 
