@@ -70,7 +70,7 @@ def export_onnx(
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(package) is None:
-            raise ValueError(f"{package} is not installed; pip install bitprint[onnx]")
+            raise ValueError(f"{package} is not installed: pip install onnx onnxscript onnxruntime")
     module = _Outputs(encoder).eval()
     document = _convert(module, encoder)
     checked = _compare(document, encoder, pictures, seed)
