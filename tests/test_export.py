@@ -1,9 +1,12 @@
 """Export to ONNX: codes from onnxruntime are ours, bit for bit."""
 
 import json
+import logging
+import warnings
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -52,6 +55,24 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr("bitprint.export.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install onnx onnxscript onnxruntime"):
         export_onnx(deep_encoder(), tmp_path / "model.onnx")
+
+
+def test_remarks_that_nobody_can_act_on_are_silent(tmp_path, monkeypatch):
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    original, loud = torch.onnx.export, []
+
+    def export(*arguments, **options):
+        warnings.warn("of the future", FutureWarning, stacklevel=2)
+        loud.append(logger.isEnabledFor(logging.WARNING))
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    level = logger.level
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        export_onnx(deep_encoder(), tmp_path / "model.onnx")
+    assert not [entry for entry in heard if entry.category is FutureWarning]
+    assert (loud, logger.level) == ([False], level)
 
 
 def test_a_model_that_sees_mirror_images_does_so_elsewhere(tmp_path):
