@@ -131,6 +131,8 @@ def _training_set(
     if protocol is not None or name in NAMED or images.split is not None:
         split = split_for(images, protocol or 1, seed)
         rows = split.training
+        if len(rows) < len(images):
+            errors.print(f"the split leaves {len(rows)} of {len(images)} images to train on")
         about |= {"protocol": protocol or 1, "seed": seed, "split": split.fingerprint}
     return items_of(images, features)(rows), images.subset(rows).labels, about
 
