@@ -209,6 +209,12 @@ def test_duplicates(album, model):
     assert sorted(line.strip() for line in lines[1:]) == expected
 
 
+def test_the_help_of_duplicates_says_that_codes_decide():
+    told = " ".join(call("duplicates", "--help").stdout.replace("│", " ").split())
+    assert "whose codes differ in a few bits" in told
+    assert "may also be different ones of one kind" in told
+
+
 def save_codes(codes, ids, name="codes"):
     codes.save(name)
     Path(f"{name}.ids.txt").write_text("".join(f"{line}\n" for line in ids))
