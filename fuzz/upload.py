@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bitprint.data.decoding import FORMATS
+from bitprint.data.formats import PLAIN
 from bitprint.web.pictures import Thumbnails, decode_upload
 from fuzz.harness import Target
 from fuzz.mutating import change_in_place
@@ -31,7 +31,7 @@ def seeds() -> list[bytes]:
     """One small picture of each format."""
     pixels = np.random.default_rng(0).integers(0, 256, (12, 9, 3), np.uint8)
     samples = []
-    for kind in FORMATS:
+    for kind in PLAIN:
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "JPEG" if kind == "MPO" else kind)
         samples.append(file.getvalue())

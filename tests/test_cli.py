@@ -215,6 +215,18 @@ def test_own_folder_trains_on_all_images(photos, tmp_path):
     assert about["fitted"]["label_names"] == ["blue", "red"]
 
 
+def test_train_says_how_many_images_a_split_leaves(photos, tmp_path):
+    command = ["train", str(photos), "--method", "lsh", "--bits", "8", "--out", str(tmp_path / "r")]
+    assert "the split leaves" not in CliRunner().invoke(cli.app, command).stderr
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    parts = ["query", *["train"] * (len(names) - 1)]
+    rows = [f"{name},{name[:3]},{part}" for name, part in zip(names, parts, strict=True)]
+    (tmp_path / "split.csv").write_text("\n".join(["file,label,split", *rows]))
+    result = CliRunner().invoke(cli.app, [*command, "--labels", str(tmp_path / "split.csv")])
+    said = f"the split leaves {len(names) - 1} of {len(names)} images to train on"
+    assert said in result.stderr
+
+
 @pytest.mark.usefixtures("cells_in_one_process")
 def test_reproduce_prints_a_table_and_goes_on(tmp_path):
     table = ["reproduce", "table1", "--dataset", "digits", "--methods", "lsh,itq", "--splits", 1]

@@ -98,6 +98,22 @@ def test_a_folder_is_indexed_searched_and_kept_in_step(album, model):
     assert "4 held" in run("index", "photos.bp", "compact")
 
 
+def test_pictures_of_other_formats_are_told_in_one_line(album, model):
+    for name in ("a.dng", "cats/b.dng", "c.jxl"):
+        (album / name).write_bytes(b"...")
+    result = call("index", "photos.bp", "add", album, "--model", model)
+    line = "3 pictures of other formats left out (2 .dng, 1 .jxl)"
+    assert result.stderr.splitlines().count(line) == 1
+    assert line in call("index", "photos.bp", "sync").stderr
+    about = json.loads(run("index", "photos.bp", "sync", "--json"))
+    assert [Path(name).name for name in about["left_out"]] == ["a.dng", "c.jxl", "b.dng"]
+    (album / "a.dng").unlink()
+    (album / "cats" / "b.dng").unlink()
+    assert "1 picture of another format left out (1 .jxl)" in (
+        call("index", "photos.bp", "sync").stderr
+    )
+
+
 def test_without_a_model_one_is_learned(album):
     result = call("index", "photos.bp", "add", album, "--bits", 16)
     assert "6 new" in result.stdout
@@ -138,6 +154,38 @@ def test_names_on_standard_input(album, model, separator):
     )
     assert (about["new"], about["held"]) == (2, 2)
     assert [reason for _, reason in about["skipped"]] == ["no such file"]
+
+
+def test_several_folders_and_files_at_once(album, model, tmp_path):
+    single = tmp_path / "single.png"
+    Image.fromarray(SCENES.pixels[10]).save(single)
+    names = (album / "cats", single, album / "dogs", album / "cats" / "0.png")
+    about = json.loads(run("index", "photos.bp", "add", *names, "--model", model, "--json"))
+    assert (about["new"], about["held"]) == (7, 7)
+    assert "0 new, 7 unchanged" in run("index", "photos.bp", "add", *names)
+    folders = json.loads(run("index", "photos.bp", "info", "--json"))["folders"]
+    assert folders == [str(path.resolve()) for path in (album / "cats", album / "dogs", tmp_path)]
+    for name in ("cats/0.png", "dogs/1.png"):
+        (album / name).unlink()
+    places = (album / "cats", album / "dogs")
+    assert "2 removed, 5 held" in run("index", "photos.bp", "sync", *places)
+    with pytest.raises(FileNotFoundError, match="no such folder or file"):
+        Photos.open("photos.bp").add(album, tmp_path / "gone")
+
+
+def test_folders_learn_one_model_together(album):
+    result = call("index", "photos.bp", "add", album / "cats", album / "dogs", "--bits", 8)
+    assert "learned from 6 pictures" in result.stderr
+    assert "6 new, 0 unchanged, 0 skipped, 6 held" in result.stdout
+
+
+def test_codes_are_not_added_together_with_others(album):
+    save_codes(bp.create("lsh", bits=24).fit(SCENES).encode(SCENES)[:2], ["a", "b"])
+    result = call("index", "codes.bp", "add", album, "codes")
+    assert result.exit_code == 2
+    assert "codes holds codes, which are added by themselves" in " ".join(
+        result.stderr.replace("│", " ").split()
+    )
 
 
 def test_a_csv(album, model):
@@ -184,6 +232,12 @@ def test_duplicates(album, model):
     lines = run("duplicates", "photos.bp", "-r", 0).splitlines()
     assert lines[0] == "2 alike, at most 0 bits apart"
     assert sorted(line.strip() for line in lines[1:]) == expected
+
+
+def test_the_help_of_duplicates_says_that_codes_decide():
+    told = " ".join(call("duplicates", "--help").stdout.replace("│", " ").split())
+    assert "whose codes differ in a few bits" in told
+    assert "may also be different ones of one kind" in told
 
 
 def save_codes(codes, ids, name="codes"):
@@ -284,7 +338,8 @@ def test_without_a_picture_that_can_be_read_no_index_is_made(model, options):
         ("index", "a.bp"),
         ("index", "a.bp", "frobnicate"),
         ("index", "a.bp", "add"),
-        ("index", "a.bp", "add", "one", "two"),
+        ("index", "copy", "a.bp"),
+        ("index", "a.bp", "copy", "b.bp", "c.bp"),
         ("index", "a.bp", "remove"),
         ("index", "a.bp", "info", "extra"),
         ("index", "a.bp", "info", "--bits", "8"),
@@ -309,7 +364,12 @@ def test_a_label_that_no_picture_has_is_said(album, model):
 
 
 def test_remove_asks_for_names():
-    assert "remove takes names, got 0" in call("index", "a.bp", "remove").output
+    assert "remove takes names of what to remove" in call("index", "a.bp", "remove").output
+
+
+def test_a_copy_without_a_place_says_what_is_missing():
+    for arguments in (("copy", "a.bp"), ("a.bp", "copy")):
+        assert "index copy FROM TO" in " ".join(call("index", *arguments).stderr.split())
 
 
 def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):

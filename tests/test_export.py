@@ -1,9 +1,12 @@
 """Export to ONNX: codes from onnxruntime are ours, bit for bit."""
 
 import json
+import logging
+import warnings
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -12,8 +15,8 @@ from bitprint.data import draw_shapes
 from bitprint.export import export_onnx
 from bitprint.photos.encoder import Encoder, Features
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="the export needs bitprint[onnx]")
-pytest.importorskip("onnxscript", reason="the export needs bitprint[onnx]")
+onnxruntime = pytest.importorskip("onnxruntime", reason="the export needs onnx")
+pytest.importorskip("onnxscript", reason="the export needs onnx")
 
 SCENES = draw_shapes(40, size=40, seed=3)
 LABELS = SCENES.labels.argmax(axis=1)
@@ -46,6 +49,30 @@ def test_a_deep_model_gives_our_codes_for_any_number_of_pictures(method, tmp_pat
     assert checked.different <= checked.near_zero
     for count in (1, 3, 40):
         assert_same_codes(encoder, tmp_path / "model.onnx", SCENES.pixels[:count])
+
+
+def test_missing_packages_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("bitprint.export.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install onnx onnxscript onnxruntime"):
+        export_onnx(deep_encoder(), tmp_path / "model.onnx")
+
+
+def test_remarks_that_nobody_can_act_on_are_silent(tmp_path, monkeypatch):
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    original, loud = torch.onnx.export, []
+
+    def export(*arguments, **options):
+        warnings.warn("of the future", FutureWarning, stacklevel=2)
+        loud.append(logger.isEnabledFor(logging.WARNING))
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    level = logger.level
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        export_onnx(deep_encoder(), tmp_path / "model.onnx")
+    assert not [entry for entry in heard if entry.category is FutureWarning]
+    assert (loud, logger.level) == ([False], level)
 
 
 def test_a_model_that_sees_mirror_images_does_so_elsewhere(tmp_path):

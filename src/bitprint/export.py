@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -70,7 +74,7 @@ def export_onnx(
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(package) is None:
-            raise ValueError(f"{package} is not installed; pip install bitprint[onnx]")
+            raise ValueError(f"{package} is not installed: pip install onnx onnxscript onnxruntime")
     module = _Outputs(encoder).eval()
     document = _convert(module, encoder)
     checked = _compare(document, encoder, pictures, seed)
@@ -158,15 +162,16 @@ def _as_linear(hasher: FeatureHasher, inputs: int) -> nn.Linear:
 def _convert(module: _Outputs, encoder: Encoder) -> bytes:
     """The model as an ONNX document."""
     example = torch.zeros(2, encoder.size, encoder.size, 3, dtype=torch.uint8)
-    program = torch.onnx.export(
-        module,
-        (example,),
-        dynamo=True,
-        input_names=["images"],
-        output_names=["outputs"],
-        dynamic_shapes={"images": {0: torch.export.Dim("n")}},
-        verbose=False,
-    )
+    with _without_remarks():
+        program = torch.onnx.export(
+            module,
+            (example,),
+            dynamo=True,
+            input_names=["images"],
+            output_names=["outputs"],
+            dynamic_shapes={"images": {0: torch.export.Dim("n")}},
+            verbose=False,
+        )
     assert program is not None
     model = program.model_proto
     facts = {
@@ -185,6 +190,20 @@ def _convert(module: _Outputs, encoder: Encoder) -> bytes:
         entry.key, entry.value = f"bitprint.{name}", value
     document: bytes = model.SerializeToString()
     return document
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Silence what PyTorch says of operators of torchvision, and of its own future."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _compare(document: bytes, encoder: Encoder, count: int, seed: int) -> Checked:

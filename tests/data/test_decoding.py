@@ -5,18 +5,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bitprint.data import formats
 from bitprint.data.decoded import decode_files
 from bitprint.data.decoding import decode_ahead, decode_image, decode_thumbnail
 
+KINDS = ["PNG", "BMP", "TIFF", "GIF", "JPEG", "WEBP", "AVIF", "HEIF"]
+
 
 def encoded(image, kind="PNG", **options):
+    if kind not in formats.FORMATS:
+        pytest.skip(f"{kind} cannot be read here")
     file = io.BytesIO()
     image.save(file, kind, **options)
     file.seek(0)
     return file
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF", "JPEG", "WEBP"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_formats(kind):
     image = Image.new("RGB", (20, 10), (200, 100, 50))
     pixels = decode_image(encoded(image, kind), 8)
@@ -36,13 +41,14 @@ def test_resizing_is_straight_and_bicubic():
     assert np.array_equal(decode_image(encoded(original), 16), expected)
 
 
-def test_camera_orientation():
+@pytest.mark.parametrize("kind", ["JPEG", "AVIF", "HEIF"])
+def test_camera_orientation(kind):
     """Orientation 6: the stored picture must be turned by 90 degrees to the right."""
     stored = Image.new("RGB", (32, 32), "black")
     stored.paste("white", (0, 0, 32, 16))
     exif = Image.Exif()
     exif[0x0112] = 6
-    pixels = decode_image(encoded(stored, "JPEG", exif=exif, quality=95), 32)
+    pixels = decode_image(encoded(stored, kind, exif=exif.tobytes(), quality=95), 32)
     assert pixels[:, 20:].min() > 240
     assert pixels[:, :12].max() < 15
 
@@ -98,28 +104,38 @@ def test_unreadable_files_are_named(tmp_path):
         decode_image(text, 0)
 
 
-def test_truncated_files_are_refused():
-    whole = encoded(Image.effect_noise((64, 64), 90).convert("RGB"), "JPEG").getvalue()
-    for length in (10, len(whole) // 2):
+def test_a_picture_of_a_format_that_could_be_read_says_how(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "OTHER_SUFFIXES", formats.OTHER_SUFFIXES | {".heic"})
+    (tmp_path / "a.HEIC").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"read here; to read \.heic: pip install pillow-heif"):
+        decode_image(tmp_path / "a.HEIC", 8)
+    [(_, reason)] = decode_files(tmp_path, ["a.HEIC"], 8)[2]
+    assert reason.endswith("pip install pillow-heif")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "AVIF", "HEIF"])
+def test_truncated_files_are_refused(kind):
+    whole = encoded(Image.effect_noise((64, 64), 90).convert("RGB"), kind).getvalue()
+    for length in (10, len(whole) // 2, len(whole) - 100):
         with pytest.raises(ValueError, match="not a readable image"):
             decode_image(io.BytesIO(whole[:length]), 8)
 
 
-def test_random_bytes_never_escape_as_another_error():
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_bytes_never_escape_as_another_error(kind):
     rng = np.random.default_rng(0)
-    for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"):
-        whole = np.frombuffer(
-            encoded(Image.effect_noise((32, 32), 90).convert("RGB"), kind).getvalue(), np.uint8
-        )
-        for _ in range(40):
-            broken = whole.copy()
-            broken[rng.integers(0, len(whole), 8)] = rng.integers(0, 256, 8)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    assert decode_image(io.BytesIO(broken.tobytes()), 8).shape == (8, 8, 3)
-            except ValueError as error:
-                assert "not a readable image" in str(error)  # noqa: PT017
+    whole = np.frombuffer(
+        encoded(Image.effect_noise((32, 32), 90).convert("RGB"), kind).getvalue(), np.uint8
+    )
+    for _ in range(40):
+        broken = whole.copy()
+        broken[rng.integers(0, len(whole), 8)] = rng.integers(0, 256, 8)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                assert decode_image(io.BytesIO(broken.tobytes()), 8).shape == (8, 8, 3)
+        except ValueError as error:
+            assert "not a readable image" in str(error)  # noqa: PT017
 
 
 def test_decompression_bombs_are_skipped(tmp_path, monkeypatch):

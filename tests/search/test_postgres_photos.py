@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install bitprint[postgres]")
+psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install .[postgres]")
 
 from bitprint.photos import Photos, encoding  # noqa: E402
 from bitprint.photos.encoder import Encoder  # noqa: E402
@@ -72,7 +72,7 @@ def test_features_that_were_kept_are_used_and_discarded(postgres_places, album, 
         assert len(waiting) == 1
         with monkeypatch.context() as patch:
             patch.setattr(encoding, "decode_ahead", lambda paths, size: iter(paths))
-            assert photos.add(album) == (8, 0, [])
+            assert photos.add(album) == (8, 0, [], [])
     assert not waiting[0].parent.exists()
     with pytest.raises(FileExistsError, match="exists already") as refused:
         Photos.learn(place, album)
@@ -81,7 +81,7 @@ def test_features_that_were_kept_are_used_and_discarded(postgres_places, album, 
 
 
 def test_the_web_server_serves_from_postgres(postgres_places, album, monkeypatch, end_connections):
-    pytest.importorskip("fastapi", reason="the server needs pip install bitprint[serve]")
+    pytest.importorskip("fastapi", reason="the server needs pip install .[serve]")
     from fastapi.testclient import TestClient
 
     from bitprint.web import Collection, create_app

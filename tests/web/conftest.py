@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from web_pictures import as_file
 
-pytest.importorskip("fastapi", reason="the server needs pip install bitprint[serve]")
+pytest.importorskip("fastapi", reason="the server needs pip install .[serve]")
 
 from fastapi.testclient import TestClient
 

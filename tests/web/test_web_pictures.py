@@ -12,6 +12,7 @@ from PIL import Image
 from web_pictures import as_file
 
 from bitprint.data.decoding import decode_image
+from bitprint.data.formats import FORMATS
 from bitprint.web.pictures import (
     Thumbnails,
     check_picture,
@@ -85,6 +86,20 @@ def test_a_jpeg_of_very_many_scans_is_refused():
     assert decode_upload(with_many_scans(5), 8, 10_000).shape == (8, 8, 3)
     with pytest.raises(ValueError, match="scans"):
         decode_upload(with_many_scans(200), 8, 10_000)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("AVIF", "image/avif"), ("HEIF", "image/heic")])
+def test_formats_that_may_decode_to_another_size_are_shown_but_not_taken(kind, name, tmp_path):
+    if kind not in FORMATS:
+        pytest.skip(f"{kind} cannot be read here")
+    path = tmp_path / "picture"
+    path.write_bytes(as_file(noise(), kind))
+    with pytest.raises(ValueError, match="send JPEG, PNG, WEBP, GIF, BMP or TIFF"):
+        decode_upload(path.read_bytes(), 8, most_pixels=10_000)
+    with path.open("rb") as file:
+        assert check_picture(file, 10_000) == name
+        file.seek(0)
+        assert Image.open(io.BytesIO(Thumbnails(10_000).get(file))).size == (40, 30)
 
 
 HOSTILE = {

@@ -79,4 +79,7 @@ def test_without_the_extra_one_sentence_says_what_to_install():
     hide = "import sys; sys.modules['fastapi'] = None; import bitprint.web"
     result = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True)
     assert result.returncode == 1
-    assert "pip install bitprint[serve]" in result.stderr.splitlines()[-1]
+    assert (
+        "needs fastapi: pip install fastapi uvicorn python-multipart"
+        in result.stderr.splitlines()[-1]
+    )

@@ -12,6 +12,8 @@ from bitprint.cli._codes import is_codes, read_ids
 from bitprint.cli._shared import counted, list_skipped, note, progress_bar
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bitprint.photos import Photos
     from bitprint.photos.files import Listing, Source
 
@@ -26,38 +28,46 @@ _READY_MADE = Path("coco-64")
 _PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` holds
 
 
-def add(path: str, name: str, model: Path | None, bits: int | None) -> dict[str, Any]:
+def add(path: str, names: list[str], model: Path | None, bits: int | None) -> dict[str, Any]:
     """Add what has a name, or is named on standard input, to an index; say what became of it."""
-    if name == "-":
-        return _add_pictures(path, _read_names(), model, bits)
+    for name in names:
+        if len(names) > 1 and (is_codes(Path(name)) or _is_partitioned(name)):
+            raise typer.BadParameter(f"{name} holds codes, which are added by themselves")
+    name = names[0]
     if is_codes(Path(name)):
         if model is not None or bits is not None:
             raise typer.BadParameter("--model and --bits are for pictures, not for codes")
         return _add_codes(path, Path(name))
-    if (Path(name) / _PARTITIONED).is_file():
+    if _is_partitioned(name):
         if bits is not None:
             raise typer.BadParameter("--bits is for pictures, not for codes")
         return _add_partitions(path, name, model)
-    return _add_pictures(path, name, model, bits)
+    sources = [_read_names() if name == "-" else name for name in dict.fromkeys(names)]
+    return _add_pictures(path, sources, model, bits)
+
+
+def _is_partitioned(name: str) -> bool:
+    return (Path(name) / _PARTITIONED).is_file()
 
 
 def _add_pictures(
-    path: str, source: Source, model: Path | None, bits: int | None
+    path: str, sources: Sequence[Source], model: Path | None, bits: int | None
 ) -> dict[str, Any]:
-    from bitprint.photos.files import list_for_new
+    from bitprint.photos.sources import list_for_new
     from bitprint.search.stores import index_exists
 
-    to_add: Source | Listing = source
+    to_add: Sequence[Source | Listing] = sources
     if index_exists(path):
         photos = _open(path, model, bits)
     else:
         if model is not None and bits is not None:
             raise typer.BadParameter("--bits is for an index without --model, which has its own")
-        to_add = list_for_new(source)
-        photos = _create(path, to_add, model, bits)
+        listing = list_for_new(sources)
+        photos = _create(path, listing, model, bits)
+        to_add = [listing]
     with photos:
         with progress_bar("encoding") as progress:
-            added = photos.add(to_add, progress=progress)
+            added = photos.add(*to_add, progress=progress)
         list_skipped(added.skipped)
         if added.new:
             _mind_few(photos)

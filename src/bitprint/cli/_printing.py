@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bitprint.cli._shared import output, say
+from bitprint.cli._shared import note, output, say
 
 
 def print_about(about: dict[str, Any], as_json: bool) -> None:
     """Say what was done to an index, or what it holds."""
+    from bitprint.data.formats import say_left_out
     from bitprint.photos.files import printable
 
     if as_json:
@@ -28,6 +29,8 @@ def print_about(about: dict[str, Any], as_json: bool) -> None:
     for name in ("folders", "labels"):
         if about.get(name):
             say(f"{name}: {', '.join(printable(entry) for entry in about[name])}")
+    if about.get("left_out"):
+        note(say_left_out(about["left_out"]), style="yellow")
 
 
 def print_found(found: Iterable[tuple[str, list[dict[str, Any]]]], as_json: bool) -> None:

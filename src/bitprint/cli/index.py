@@ -43,9 +43,9 @@ def index(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="add: a folder, a CSV with a column file, what `bitprint encode` has written, or "
-            "- for names on standard input; sync: a folder; remove: files, folders or ids; copy: a "
-            "new index file, or address of a store"
+            help="add: folders, files, a CSV with a column file, what `bitprint encode` has "
+            "written, or - for names on standard input; sync: folders; remove: files, folders or "
+            "ids; copy: a new index file, or address of a store"
         ),
     ] = None,
     model: Annotated[
@@ -66,23 +66,14 @@ def index(
         path, action = action, path
     if action not in list(Action):
         raise typer.BadParameter(f"{action!r} is not one of {', '.join(Action)}")
-    limits: dict[str, tuple[int, int | None]] = {
-        Action.add: (1, 1),
-        Action.sync: (0, 1),
-        Action.remove: (1, None),
-        Action.copy: (1, 1),
-    }
-    least, most = limits.get(action, (0, 0))
-    if len(given) < least or (most is not None and len(given) > most):
-        wanted = {0: "no names", 1: "one name", None: "names"}[most]
-        raise typer.BadParameter(f"{action} takes {wanted}, got {len(given)}")
+    _check_count(action, given)
     if (model is not None or bits is not None) and action != Action.add:
         raise typer.BadParameter("--model and --bits are for add")
     with goes_on():
         if action == Action.add:
-            about = add(path, given[0], model, bits)
+            about = add(path, given, model, bits)
         elif action == Action.sync:
-            about = _sync(path, given[0] if given else None)
+            about = _sync(path, given)
         elif action == Action.remove:
             about = _remove(path, given)
         elif action == Action.copy:
@@ -92,13 +83,25 @@ def index(
     print_about(about, as_json)
 
 
-def _sync(path: str, folder: str | None) -> dict[str, Any]:
+def _check_count(action: str, given: list[str]) -> None:
+    """Refuse too few or too many names, each action with the sentence that fits."""
+    if action == Action.copy and len(given) != 1:
+        raise typer.BadParameter(
+            "copy takes an index and one place for the copy: bitprint index copy FROM TO"
+        )
+    if action in (Action.add, Action.remove) and not given:
+        raise typer.BadParameter(f"{action} takes names of what to {action}, got none")
+    if action in (Action.info, Action.compact) and given:
+        raise typer.BadParameter(f"{action} takes no names besides the index, got {given[0]}")
+
+
+def _sync(path: str, folders: list[str]) -> dict[str, Any]:
     from bitprint.photos import Photos
     from bitprint.photos.files import printable
 
     with Photos.open(path) as photos:
         with progress_bar("encoding") as progress:
-            synced = photos.sync(folder, progress=progress)
+            synced = photos.sync(*folders, progress=progress)
         for old, new in synced.moved:
             note(f"moved {printable(old)} to {printable(new)}")
         for name in synced.removed:

@@ -154,6 +154,8 @@ def _training_set(
         protocol = 1 if protocol is None else protocol
         split = split_for(images, protocol, seed)
         rows = split.training
+        if len(rows) < len(images):
+            errors.print(f"the split leaves {len(rows)} of {len(images)} images to train on")
         about |= {"protocol": protocol, "seed": seed, "split": split.fingerprint}
     return items_of(images, features)(rows), images.subset(rows).labels, about
 

@@ -73,7 +73,11 @@ def duplicates(
     ] = 2,
     as_json: JsonOption = False,
 ) -> None:
-    """Group pictures that are nearly identical."""
+    """Group pictures whose codes differ in a few bits.
+
+    These are nearly identical pictures, but may also be different ones of one kind, the more so
+    with a model that was learned from few pictures: look before you delete.
+    """
     from bitprint.photos import find_duplicates
     from bitprint.photos.files import printable
     from bitprint.search.stores import open_index

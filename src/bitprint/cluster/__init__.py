@@ -5,7 +5,9 @@ try:
     from bitprint.cluster.listing import Listing, list_source
     from bitprint.cluster.partitions import Job, Partition, read_codes, read_job
 except ModuleNotFoundError as error:
-    raise ImportError(f"a cluster needs {error.name}: pip install bitprint[cluster]") from error
+    raise ImportError(
+        f"a cluster needs {error.name}: pip install 'ray[client,data]' pyarrow fsspec"
+    ) from error
 
 __all__ = [
     "Encoded",

@@ -287,7 +287,9 @@ def _ray() -> Any:
     try:
         import ray.data
     except ModuleNotFoundError as error:
-        raise ImportError(f"a cluster needs {error.name}: pip install bitprint[cluster]") from error
+        raise ImportError(
+            f"a cluster needs {error.name}: pip install 'ray[client,data]' pyarrow fsspec"
+        ) from error
     return ray
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from bitprint.data.folder import SUFFIXES
+from bitprint.data.formats import SUFFIXES
 from bitprint.photos.files import list_pictures, printable
 
 Failed = list[tuple[str, str, str]]
@@ -76,10 +76,11 @@ def list_source(source: str | os.PathLike[str]) -> Listing:
 
 
 def _list_folder(name: str) -> Listing:
-    pictures, skipped, (root,), _ = list_pictures(name)
-    failed = [(_below(path, root), path, reason) for path, reason in skipped]
+    listed = list_pictures(name)
+    [root] = listed.folders
+    failed = [(_below(path, root), path, reason) for path, reason in listed.skipped]
     paths = []
-    for picture in pictures:
+    for picture in listed.pictures:
         if _is_text(picture.path):
             paths.append(picture.path)
         else:

@@ -6,15 +6,16 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import PurePath
 from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-Progress = Callable[[int, int], None]
+from bitprint.data.formats import FORMATS, advice
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+Progress = Callable[[int, int], None]
 
 _BICUBIC = Image.Resampling.BICUBIC
 
@@ -29,7 +30,7 @@ def decode_image(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArr
     Parameters
     ----------
     source : path or binary file
-        JPEG, PNG, WebP, GIF, BMP or TIFF.
+        JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF or, where pillow-heif is installed, HEIC.
     size : int
         Height and width of the result.
 
@@ -85,7 +86,7 @@ def _decode(
     except FileNotFoundError:
         raise FileNotFoundError(f"{name}: no such image file") from None
     except Exception as error:  # A damaged file makes Pillow raise errors of almost any kind.
-        raise ValueError(f"{name}: not a readable image ({_reason(error)})") from error
+        raise ValueError(f"{name}: not a readable image ({_reason(error, name)})") from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -103,9 +104,9 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, name: str | os.PathLike[str]) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "no format that is read here"
+        return f"no format that is read here{advice([PurePath(name).suffix.lower()])}"
     return f"{type(error).__name__}: {error}"
 
 
@@ -116,7 +117,8 @@ def try_decode(path: str | os.PathLike[str], size: int) -> NDArray[np.uint8] | s
     except FileNotFoundError:
         return "no such file"
     except ValueError as error:
-        return _reason(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
+        cause = error.__cause__
+        return _reason(cause, path) if isinstance(cause, Exception) else str(error)
 
 
 class Batch(NamedTuple):

@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 
 from bitprint.data.decoded import decode_files
 from bitprint.data.decoding import Progress
+from bitprint.data.formats import SUFFIXES
 from bitprint.data.images import PARTS, ImageSet
-
-SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
-)
 
 
 def load_folder(

@@ -108,7 +108,7 @@ def _import_transformers() -> Any:
         import transformers
     except ModuleNotFoundError as error:
         raise ValueError(
-            "backbones of the hub need transformers: pip install bitprint[hub]"
+            "backbones of the hub need transformers: pip install transformers"
         ) from error
     return transformers
 

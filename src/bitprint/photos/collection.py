@@ -17,15 +17,13 @@ from bitprint.photos.files import (
     Source,
     absolute,
     is_below,
-    list_for_new,
-    list_pictures,
-    list_some,
 )
 from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
 from bitprint.photos.ledger import Ledger
 from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
 from bitprint.photos.results import Added, Synced
-from bitprint.photos.syncing import find_gone, find_moved, list_again
+from bitprint.photos.sources import list_for_new, list_some
+from bitprint.photos.syncing import find_gone, find_moved, list_again, list_folders
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.stores import Store, check_same, index_exists, open_index, shown_place
 
@@ -140,7 +138,7 @@ class Photos(Closable):
         if index_exists(path):
             raise FileExistsError(f"{place}: exists already; open it, or choose another name")
         encoder = learn_encoder(
-            list_for_new(source).pictures,
+            list_for_new([source]).pictures,
             kept_beside(place),
             bits=bits,
             features=Features(features),
@@ -196,35 +194,33 @@ class Photos(Closable):
 
         check_same(self.index, model=Encoder.load(folder).identity)
 
-    def add(self, source: Source | Listing, *, progress: Progress | None = None) -> Added:
-        """Encode the pictures of a source that are new or have changed.
+    def add(self, *sources: Source | Listing, progress: Progress | None = None) -> Added:
+        """Encode the pictures of sources that are new or have changed.
 
         They are written to the index in batches. A call that is interrupted, at any moment, loses
         the last batch; the same call goes on from there.
 
         Parameters
         ----------
-        source : path, iterable of paths, or Listing
-            A folder, a CSV, a file, or names, see `bitprint.photos.files.list_pictures`; or what
-            that has listed, which is not listed again.
+        *sources : path, iterable of paths, or Listing
+            Each a folder, a CSV, a file, or names, see `bitprint.photos.files.list_pictures`; or
+            what that has listed, which is not listed again.
         progress : callable, optional
             Called with how many pictures are done, and how many there are to encode.
         """
-        listing = list_some(source, self._ledger.places().folders)
+        listing = list_some(sources, self._ledger.places().folders)
         self._ledger.add_places(listing)
         return self._encode_changed(listing, progress)
 
-    def sync(
-        self, folder: str | os.PathLike[str] | None = None, *, progress: Progress | None = None
-    ) -> Synced:
-        """Bring the index in step with what was added to it, or with one folder.
+    def sync(self, *folders: str | os.PathLike[str], progress: Progress | None = None) -> Synced:
+        """Bring the index in step with what was added to it, or with some folders.
 
         A picture that has moved, which its size, date and first 64 KiB tell, gets its new path
         without being encoded again. One that is gone is removed from the index.
 
         Parameters
         ----------
-        folder : path, optional
+        *folders : path
             By default all folders that were added, and the files that were named one by one.
         progress : callable, optional
             As in `add`.
@@ -256,8 +252,11 @@ class Photos(Closable):
         (['first.png'], True)
         """
         facts = self._ledger.facts()
-        known = self._ledger.places().folders
-        listing = list_pictures(folder, known) if folder else list_again(self._ledger, facts)
+        listing = (
+            list_folders(folders, self._ledger, facts)
+            if folders
+            else list_again(self._ledger, facts)
+        )
         gone = find_gone(listing, facts)
         moved = find_moved(listing.pictures, gone, facts)
         left = {old for old, _ in moved}
@@ -265,7 +264,7 @@ class Photos(Closable):
             path
             for path in gone
             if path not in left
-            and (folder is None or any(is_below(path, place) for place in listing.folders))
+            and (not folders or any(is_below(path, place) for place in listing.folders))
         ]
         with self.index.transaction():
             self._ledger.move(moved, facts)
@@ -279,6 +278,7 @@ class Photos(Closable):
             added.skipped,
             [(old, picture.path) for old, picture in moved],
             removed,
+            added.left_out,
         )
 
     def remove(self, names: Iterable[str | os.PathLike[str]]) -> int:
@@ -316,6 +316,7 @@ class Photos(Closable):
             len(due) - len(skipped),
             len(listing.pictures) - len(due),
             listing.skipped + skipped,
+            listing.left_out,
         )
 
     def _encode(self, pictures: Sequence[Picture], progress: Progress | None) -> Skipped:

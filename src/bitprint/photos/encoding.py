@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.data.decoding import Progress, decode_ahead
@@ -12,9 +14,16 @@ from bitprint.photos.encoder import Encoder
 from bitprint.photos.files import Picture, Skipped, content_digest
 from bitprint.photos.kept import KeptFeatures
 from bitprint.photos.ledger import Ledger
+from bitprint.photos.parts import BATCH, in_parts
 
-COMMIT = 512
-"""So many pictures are encoded between two writes to the index."""
+
+class _Encoded(NamedTuple):
+    """Some pictures in their order, those that can be read with what the index holds of them."""
+
+    pictures: list[Picture]
+    digests: list[str]
+    packed: NDArray[np.uint8]
+    skipped: Skipped
 
 
 def encode_pictures(
@@ -31,7 +40,7 @@ def encode_pictures(
     pictures : sequence of Picture
     encoder : Encoder
     ledger : Ledger
-        Where the codes go, 512 at a time.
+        Where the codes go, every few seconds.
     kept : KeptFeatures, optional
         Features that are known already.
     progress : callable, optional
@@ -59,18 +68,18 @@ def encode_pictures(
     [('notes.png', 'no format that is read here')]
     """
     skipped: Skipped = []
-    for start in range(0, len(pictures), COMMIT):
-        part = pictures[start : start + COMMIT]
 
-        def report(done: int, start: int = start) -> None:
-            if progress is not None:
-                progress(start + done, len(pictures))
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(done, len(pictures))
 
-        codes, reasons = _encode(part, encoder, kept, report)
-        digests = _digests(part, reasons)
-        rows = list(digests)
-        ledger.store([part[row] for row in rows], list(digests.values()), codes[rows])
-        skipped += [(part[row].path, reason) for row, reason in sorted(reasons.items())]
+    for part in in_parts(_encode(pictures, encoder, kept, report)):
+        ledger.store(
+            [picture for batch in part for picture in batch.pictures],
+            [digest for batch in part for digest in batch.digests],
+            Codes(np.concatenate([batch.packed for batch in part]), encoder.bits),
+        )
+        skipped += [entry for batch in part for entry in batch.skipped]
     return skipped
 
 
@@ -79,36 +88,59 @@ def _encode(
     encoder: Encoder,
     kept: KeptFeatures | None,
     report: Callable[[int], None],
-) -> tuple[Codes, dict[int, str]]:
-    """Codes of pictures, and of those that have none the reasons, by row."""
+) -> Iterator[_Encoded]:
+    """Encode pictures in their order, batch by batch."""
     packed = np.zeros((len(pictures), -(-encoder.bits // 8)), np.uint8)
     reasons: dict[int, str] = {}
-    known = (
-        {}
-        if kept is None
-        else {row: vector for row, p in enumerate(pictures) if (vector := kept.get(p)) is not None}
-    )
+    start = 0
+    for end in _fill(packed, reasons, pictures, encoder, kept):
+        for first in range(start, end, BATCH):
+            batch = range(first, min(first + BATCH, end))
+            digests = _digests(pictures, batch, reasons)
+            rows = list(digests)
+            report(batch.stop)
+            yield _Encoded(
+                [pictures[row] for row in rows],
+                list(digests.values()),
+                packed[rows],
+                [(pictures[row].path, reasons[row]) for row in batch if row in reasons],
+            )
+        start = end
+
+
+def _fill(
+    packed: NDArray[np.uint8],
+    reasons: dict[int, str],
+    pictures: Sequence[Picture],
+    encoder: Encoder,
+    kept: KeptFeatures | None,
+) -> Iterator[int]:
+    """Fill in codes, or the reasons of pictures without one; yield up to where all are done."""
+    known = {
+        row: vector
+        for row, picture in enumerate(pictures)
+        if kept is not None and (vector := kept.get(picture)) is not None
+    }
     if known:
         packed[list(known)] = encoder.hasher.encode(np.array(list(known.values()))).packed
-        report(len(known))
     others = [row for row in range(len(pictures)) if row not in known]
-    done = len(known)
-    for batch in decode_ahead([pictures[row].path for row in others], encoder.size):
+    for batch in decode_ahead([pictures[row].path for row in others], encoder.size, BATCH):
         packed[[others[row] for row in batch.rows]] = encoder.encode_squares(batch.pixels).packed
         reasons |= {others[row]: reason for row, reason in batch.skipped.items()}
-        done += len(batch.rows) + len(batch.skipped)
-        report(done)
-    return Codes(packed, encoder.bits), reasons
+        yield others[max([*batch.rows, *batch.skipped])] + 1
+    yield len(pictures)
 
 
-def _digests(pictures: Sequence[Picture], reasons: dict[int, str]) -> dict[int, str]:
+def _digests(
+    pictures: Sequence[Picture], rows: Iterable[int], reasons: dict[int, str]
+) -> dict[int, str]:
     """Digests by row; a file that is lost by now joins those with a reason."""
     digests = {}
-    for row, picture in enumerate(pictures):
+    for row in rows:
         if row in reasons:
             continue
         try:
-            digests[row] = content_digest(picture.path)
+            digests[row] = content_digest(pictures[row].path)
         except OSError as error:
             reasons[row] = str(error.strerror)
     return digests

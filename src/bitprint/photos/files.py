@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bitprint.data.folder import SUFFIXES
+from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES
 
 _DIGESTED = 64 * 1024
 
@@ -48,6 +48,8 @@ class Listing(NamedTuple):
     """The folders that were searched through; none where files were named one by one."""
     parents: list[str]
     """The folders in which files that were named one by one lie."""
+    left_out: list[str]
+    """Paths of the pictures in folders whose formats are not read."""
 
 
 def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
@@ -85,36 +87,6 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     if path.suffix.lower() == ".csv":
         return _list_named((path.parent / name, labels) for name, labels in _csv_rows(path))
     return _list_named([(path, ())])
-
-
-def list_some(source: Source | Listing, known: Iterable[str] = ()) -> Listing:
-    """List as `list_pictures` does, or take a listing as it is; raises a ValueError if it is empty.
-
-    Examples
-    --------
-    >>> list_some([])
-    Traceback (most recent call last):
-    ValueError: the list: no pictures found
-    """
-    listing = source if isinstance(source, Listing) else list_pictures(source, known)
-    if not listing.pictures and not listing.skipped:
-        raise ValueError(f"{_name(source)}: no pictures found")
-    return listing
-
-
-def list_for_new(source: Source | Listing) -> Listing:
-    """List what a new collection begins with; raises a ValueError if no picture can be read.
-
-    Examples
-    --------
-    >>> list_for_new(["/no/such/tom.jpg"])
-    Traceback (most recent call last):
-    ValueError: the list: none of the pictures can be read
-    """
-    listing = list_some(source)
-    if not listing.pictures:
-        raise ValueError(f"{_name(source)}: none of the pictures can be read")
-    return listing
 
 
 def content_digest(path: str) -> str:
@@ -165,13 +137,10 @@ def printable(name: str) -> str:
     )
 
 
-def _name(source: Source | Listing) -> str:
-    return str(source) if isinstance(source, str | os.PathLike) else "the list"
-
-
 def _list_folder(top: Path, root: Path) -> Listing:
     pictures: list[Picture] = []
     skipped: Skipped = []
+    left_out: list[str] = []
 
     def unreadable(error: OSError) -> None:
         skipped.append((str(error.filename), str(error.strerror)))
@@ -181,9 +150,14 @@ def _list_folder(top: Path, root: Path) -> Listing:
         inside = Path(folder).relative_to(root).parts
         for name in names:
             path = Path(folder) / name
-            if path.suffix.lower() in SUFFIXES and not name.startswith("."):
+            suffix = path.suffix.lower()
+            if name.startswith("."):
+                continue
+            if suffix in SUFFIXES:
                 _look_at(path, inside[:1], pictures, skipped)
-    return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [])
+            elif suffix in OTHER_SUFFIXES:
+                left_out.append(path.as_posix())
+    return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [], sorted(left_out))
 
 
 def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]]) -> Listing:
@@ -202,7 +176,7 @@ def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]])
             _look_at(path, labels, pictures, skipped)
     once = {picture.path: picture for picture in pictures}
     parents = {Path(path).parent.as_posix() for path in once}
-    return Listing(sorted(once.values()), skipped, [], sorted(parents))
+    return Listing(sorted(once.values()), skipped, [], sorted(parents), [])
 
 
 def _look_at(

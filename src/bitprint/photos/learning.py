@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bitprint.data.decoding import Progress, decode_ahead
 from bitprint.methods import create
 from bitprint.photos.encoder import Encoder, Features
 from bitprint.photos.files import Picture
 from bitprint.photos.kept import KeptFeatures
+from bitprint.photos.parts import BATCH, in_parts
 
 SAMPLE = 10_000
 """A model is learned from at most so many pictures."""
-_PART = 512
 
 
 def learn_encoder(
@@ -44,20 +45,14 @@ def learn_encoder(
     kept = KeptFeatures(kept_in, features.digest)
     missing = [picture for picture in sample if kept.get(picture) is None]
     reasons: dict[str, str] = {}
-    done = len(sample) - len(missing)
-    for start in range(0, len(missing), _PART):
-        part = missing[start : start + _PART]
-        readable, vectors = [], []
-        for batch in decode_ahead([picture.path for picture in part], features.size):
-            readable += [part[row] for row in batch.rows]
-            if batch.rows:
-                vectors.append(features(batch.pixels))
-            reasons |= {part[row].path: reason for row, reason in batch.skipped.items()}
-            done += len(batch.rows) + len(batch.skipped)
-            if progress is not None:
-                progress(done, len(sample))
-        if readable:
-            kept.keep(readable, np.concatenate(vectors))
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(len(sample) - len(missing) + done, len(sample))
+
+    for part in in_parts(_look_at(missing, features, reasons, report)):
+        readable = [picture for batch, _ in part for picture in batch]
+        kept.keep(readable, np.concatenate([vectors for _, vectors in part]))
     matrix = [vector for picture in sample if (vector := kept.get(picture)) is not None]
     if not matrix:
         path, reason = next(iter(reasons.items()))
@@ -65,6 +60,23 @@ def learn_encoder(
             f"none of the {len(sample)} pictures can be read; the first, {path}: {reason}"
         )
     return Encoder(create("itq", bits).fit(np.array(matrix)), features, len(matrix))
+
+
+def _look_at(
+    pictures: Sequence[Picture],
+    features: Features,
+    reasons: dict[str, str],
+    report: Callable[[int], None],
+) -> Iterator[tuple[list[Picture], NDArray[np.float32]]]:
+    """Yield pictures with their features, batch by batch; add why others cannot be read."""
+    done = 0
+    for batch in decode_ahead([picture.path for picture in pictures], features.size, BATCH):
+        reasons |= {pictures[row].path: reason for row, reason in batch.skipped.items()}
+        vectors = features(batch.pixels) if batch.rows else None
+        done += len(batch.rows) + len(batch.skipped)
+        report(done)
+        if vectors is not None:
+            yield [pictures[row] for row in batch.rows], vectors
 
 
 def draw(pictures: Sequence[Picture]) -> list[Picture]:

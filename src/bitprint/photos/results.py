@@ -12,7 +12,8 @@ class Added(NamedTuple):
 
     Examples
     --------
-    >>> added = Added(new=2, unchanged=10, skipped=[("/photos/a.jpg", "no such file")])
+    >>> skipped = [("/photos/a.jpg", "no such file")]
+    >>> added = Added(new=2, unchanged=10, skipped=skipped, left_out=["/photos/b.dng"])
     >>> f"{added.new} of {added.new + added.unchanged} pictures were encoded"
     '2 of 12 pictures were encoded'
     """
@@ -22,6 +23,8 @@ class Added(NamedTuple):
     unchanged: int
     skipped: Skipped
     """The files that cannot be read, each with the reason."""
+    left_out: list[str]
+    """Paths of pictures in formats that are not read."""
 
 
 class Synced(NamedTuple):
@@ -30,7 +33,7 @@ class Synced(NamedTuple):
     Examples
     --------
     >>> moved = [("/photos/a.jpg", "/photos/cats/tom.jpg")]
-    >>> synced = Synced(new=0, unchanged=11, skipped=[], moved=moved, removed=["/photos/b.jpg"])
+    >>> synced = Synced(0, 11, skipped=[], moved=moved, removed=["/photos/b.jpg"], left_out=[])
     >>> old, new = synced.moved[0]
     >>> new
     '/photos/cats/tom.jpg'
@@ -45,3 +48,5 @@ class Synced(NamedTuple):
     """Old and new path of the pictures that lie elsewhere now."""
     removed: list[str]
     """Paths of the pictures that are gone."""
+    left_out: list[str]
+    """Paths of pictures in formats that are not read."""

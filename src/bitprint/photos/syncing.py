@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from bitprint.photos.below import OrderedPaths
-from bitprint.photos.files import Listing, Picture, content_digest, is_gone, list_pictures
+from bitprint.photos.files import (
+    Listing,
+    Picture,
+    absolute,
+    content_digest,
+    is_below,
+    is_gone,
+    list_pictures,
+)
 from bitprint.photos.ledger import Fact, Ledger
+from bitprint.photos.sources import check_found, list_each, merge
+
+
+def list_folders(
+    folders: Sequence[str | os.PathLike[str]], ledger: Ledger, facts: dict[str, Fact]
+) -> Listing:
+    """List folders that are named; one that is new to the collection must hold pictures."""
+    known = ledger.places().folders
+    held = OrderedPaths(facts)
+    listings = list_each(folders, known)
+    for folder, listing in zip(folders, listings, strict=True):
+        place = absolute(Path(folder)).as_posix()
+        if not held.below(place) and not any(is_below(place, root) for root in known):
+            check_found(folder, listing)
+    return merge(listings)
 
 
 def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
@@ -24,14 +48,9 @@ def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
     named = [path for path in facts if path not in inside and not is_gone(path)]
     single = list_pictures(named)
     labels = ledger.labels(named)
-    pictures = {
-        picture.path: picture._replace(labels=labels[picture.path]) for picture in single.pictures
-    }
-    skipped = single.skipped
-    for listing in map(list_pictures, folders):
-        pictures |= {picture.path: picture for picture in listing.pictures}
-        skipped = skipped + listing.skipped
-    return Listing(sorted(pictures.values()), skipped, folders, single.parents)
+    pictures = [picture._replace(labels=labels[picture.path]) for picture in single.pictures]
+    merged = merge([single._replace(pictures=pictures), *list_each(folders)])
+    return merged._replace(folders=folders)
 
 
 def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:

@@ -5,7 +5,9 @@ try:
     import python_multipart as _python_multipart  # noqa: F401
     import uvicorn as _uvicorn  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ImportError(f"the server needs {error.name}: pip install bitprint[serve]") from error
+    raise ImportError(
+        f"the server needs {error.name}: pip install fastapi uvicorn python-multipart"
+    ) from error
 
 from bitprint.web.app import create_app
 from bitprint.web.collection import Collection

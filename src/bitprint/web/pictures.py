@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bitprint.data.decoding import FORMATS, decode_image, decode_thumbnail
+from bitprint.data.decoding import decode_image, decode_thumbnail
+from bitprint.data.formats import FORMATS, PLAIN
 
 CONTENT_TYPES = {
     "JPEG": "image/jpeg",
@@ -25,9 +26,11 @@ CONTENT_TYPES = {
     "GIF": "image/gif",
     "BMP": "image/bmp",
     "TIFF": "image/tiff",
+    "AVIF": "image/avif",
+    "HEIF": "image/heic",
 }
 
-_FORMAT_NAMES = ", ".join(FORMATS[:-1]) + f" or {FORMATS[-1]}"
+_FORMAT_NAMES = ", ".join(PLAIN[:-1]) + f" or {PLAIN[-1]}"
 _THUMBNAIL_SIDE = 320
 # A progressive JPEG has some ten scans. A file can hold a hundred thousand, each of which costs
 # the decoder a pass over all pixels.
@@ -68,23 +71,23 @@ def decode_upload(data: bytes, size: int, most_pixels: int) -> NDArray[np.uint8]
     """
     if data.startswith(_START_OF_JPEG) and data.count(_START_OF_SCAN) > _MOST_SCANS:
         raise ValueError(f"a JPEG of more than {_MOST_SCANS} scans is not decoded here")
-    check_picture(io.BytesIO(data), most_pixels)
+    check_picture(io.BytesIO(data), most_pixels, PLAIN)
     try:
         return decode_image(io.BytesIO(data), size)
     except ValueError as error:
         raise ValueError("the picture is damaged and cannot be decoded") from error
 
 
-def check_picture(file: IO[bytes], most_pixels: int) -> str:
+def check_picture(file: IO[bytes], most_pixels: int, formats: tuple[str, ...] = FORMATS) -> str:
     """Return the content type of a picture, found in its first bytes, whatever its name says.
 
     Raises
     ------
     ValueError
-        If it is none of the formats read here, or larger than `most_pixels`.
+        If it is none of the formats, or larger than `most_pixels`.
     """
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with Image.open(file, formats=formats) as image:
             width, height = image.size
             kind = CONTENT_TYPES[str(image.format)]
     except Exception as error:  # A damaged file makes Pillow raise errors of almost any kind.

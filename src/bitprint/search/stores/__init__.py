@@ -14,11 +14,12 @@ from bitprint.search.stores.interface import Store
 
 __all__ = ["Store", "index_exists", "is_uri", "open_index"]
 
-# By scheme: the module, its class, and the extra that installs its driver.
+_POSTGRES = ("bitprint.search.stores.postgres", "PostgresIndex", "'psycopg[binary]'")
+# By scheme: the module, its class, and the package with its driver.
 _STORES = {
-    "postgresql": ("bitprint.search.stores.postgres", "PostgresIndex", "postgres"),
-    "postgres": ("bitprint.search.stores.postgres", "PostgresIndex", "postgres"),
-    "milvus": ("bitprint.search.stores.milvus", "MilvusIndex", "milvus"),
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
+    "milvus": ("bitprint.search.stores.milvus", "MilvusIndex", "'pymilvus<2.7'"),
 }
 
 
@@ -132,12 +133,12 @@ def _store_of(uri: str | os.PathLike[str]) -> Any:
         raise ValueError(
             f"no index can be kept at {scheme}://; give a path, postgresql:// or milvus://"
         )
-    module, name, extra = _STORES[scheme]
+    module, name, package = _STORES[scheme]
     try:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"an index at {scheme}:// needs {error.name}: pip install bitprint[{extra}]"
+            f"an index at {scheme}:// needs {error.name}: pip install {package}"
         ) from error
 
 

@@ -67,7 +67,8 @@ class Lite:
                 from milvus_lite.server_manager import server_manager_instance
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"an index in a file of Milvus needs {error.name}: pip install bitprint[milvus]"
+                f"an index in a file of Milvus needs {error.name}: "
+                "pip install 'pymilvus<2.7' milvus-lite==2.5.1 'setuptools<81'"
             ) from error
         return server_manager_instance
 
