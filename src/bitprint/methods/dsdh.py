@@ -174,8 +174,8 @@ class DSDH(DeepHasher):
 def class_weights(classes: Tensor) -> Tensor:
     """Weights of images, shape (N,): one over the square root of the size of their class.
 
-    They are scaled to a mean of 1. Without the root more is gained over features, but a whole
-    network hardly got started where classes were very unequal (results/README.md).
+    They are scaled to a mean of 1. Without the root more is gained over features and where classes
+    are not too unequal, but a whole network loses where they are (results/README.md).
 
     Parameters
     ----------
