@@ -309,3 +309,18 @@ def test_debugging_shows_the_traceback(monkeypatch):
 def test_help_does_not_load_torch():
     code = "import sys, bitprint.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == 0
+
+
+def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
+    folder = tmp_path / "same"
+    for label in ("a", "b"):
+        (folder / label).mkdir(parents=True)
+        for number in range(6):
+            Image.new("RGB", (32, 32), "white").save(folder / label / f"{number}.png")
+    command = [sys.executable, "-c", "from bitprint.cli import main; main()", "train", folder]
+    command += ["--method", "dpsh", "--bits", "8", "--out", tmp_path / "model", *FAST]
+    command += ["--backbone", "cnnh", "--device", "cpu"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    told = [line for line in ended.stderr.splitlines() if "one code" in line]
+    assert len(told) == 1
+    assert told[0].startswith("warning: dpsh gives one code to all of 12 training images")

@@ -4,6 +4,7 @@ import csv
 import multiprocessing
 import os
 import random
+import re
 import signal
 
 import numpy as np
@@ -197,11 +198,21 @@ def test_batches_without_two_of_a_class(name):
 
 
 @every_method
-def test_constant_data_give_one_code(name):
-    hasher = create(name, epochs=2).fit(np.ones((24, 20)), LABELS)
+def test_constant_data_give_one_code_and_a_warning(name):
+    with pytest.warns(UserWarning, match=rf"^{re.escape(name)} gives one code to all of 24 "):
+        hasher = create(name, epochs=2).fit(np.ones((24, 20)), LABELS)
     check_usable(hasher)
     codes = hasher.encode(np.ones((24, 20)))
     assert all(codes[row : row + 1] == codes[:1] for row in range(24))
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_lies_far_apart_in_the_data_saves_from_the_warning():
+    features = np.repeat(FEATURES[:1], 2000, axis=0)
+    features[1000:] *= -1
+    hasher = create("dpsh", epochs=2, batch_size=500).fit(features, np.arange(2000) // 1000)
+    codes = hasher.encode(features[[0, 999, 1000]])
+    assert codes[:1] == codes[1:2] != codes[2:]
 
 
 @every_method

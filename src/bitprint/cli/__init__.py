@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -54,6 +55,7 @@ def _common(
 
 def main() -> None:
     """Run the command line; a job that fails says why in one sentence and exits with 1."""
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         app()
     except (ValueError, OSError, FloatingPointError) as error:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from abc import abstractmethod
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
@@ -156,6 +157,8 @@ class DeepHasher(Hasher):
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
         self.label_names_ = _label_names(data)
+        if workers.first:
+            self._warn_of_one_code(source)
         if run is not None and workers.first:
             self.save(run, **(about or {}))
         workers.wait()
@@ -229,6 +232,19 @@ class DeepHasher(Hasher):
 
     def finish(self, net: HashNetwork, state: State) -> None:
         """Move what the method has learned besides the network into it; called after training."""
+
+    def _warn_of_one_code(self, source: Source) -> None:
+        # Where all outputs are equal some losses, of triplets above all, have no gradient, and
+        # nothing else tells that training ended there.
+        rows = np.unique(np.linspace(0, len(source) - 1, _ENCODE_BATCH).astype(int))
+        some = source.subset(rows) if isinstance(source, ImageSet) else source[rows]
+        codes = self.encode(some)
+        if all(codes[row : row + 1] == codes[:1] for row in range(len(codes))):
+            warnings.warn(
+                f"{self.name} gives one code to all of {len(rows)} training images, so it can tell"
+                " none from another; train with a lower rate (lr), or for more epochs",
+                stacklevel=3,
+            )
 
     def _output_width(self) -> int:
         """How many outputs of the head `project` returns."""
