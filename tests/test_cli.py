@@ -79,6 +79,24 @@ def test_data_lists_unreadable_files(photos):
     assert "1 file skipped, 20 images read" in result.stderr
 
 
+def test_pictures_of_other_formats_are_told_wherever_a_folder_is_read(photos, tmp_path):
+    for name in ("red/a.dng", "blue/b.DNG", "c.jxl", ".hidden.dng"):
+        (photos / name).write_bytes(b"...")
+    line = "3 pictures of other formats left out (2 .dng, 1 .jxl)"
+    model = tmp_path / "itq"
+    learn = ["train", photos, "--method", "itq", "--bits", 8, "--features", "pixels"]
+    for command in (
+        ["data", photos],
+        [*learn, "--out", model],
+        ["encode", model, photos, tmp_path / "codes"],
+        ["evaluate", model, photos, "--protocol", 1],
+    ):
+        result = CliRunner().invoke(cli.app, [str(word) for word in command])
+        assert result.stderr.splitlines().count(line) == 1, command
+    about = json.loads(run("data", photos, "--json"))
+    assert about["left_out"] == ["blue/b.DNG", "c.jxl", "red/a.dng"]
+
+
 def test_a_log_has_lines_of_progress(photos, monkeypatch):
     monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
     result = CliRunner().invoke(cli.app, ["data", str(photos), "--json"])
