@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 import bitprint as bp
@@ -256,6 +257,38 @@ def test_reproduce_prints_a_table_and_goes_on(tmp_path):
     assert rows.count("\n") == 3
     assert run(*table, "--bits", 12, "--out", out) == text
     assert out.read_text() == rows
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_a_long_cell_has_lines_of_progress_in_a_log(tmp_path, monkeypatch):
+    table = ["reproduce", "table1", "--dataset", "digits", "--methods", "dpsh,lsh", "--splits", 1]
+    network = ["--backbone", "small", "--set", "epochs=2"]
+    command = [*table, *network, "--bits", 12, "--out", tmp_path / "table.csv"]
+    monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
+    lines = CliRunner().invoke(cli.app, [*map(str, command)]).stderr.splitlines()
+    told = [line for line in lines if line.endswith("images/s") or line.endswith("epochs")]
+    assert len(told) > 2
+    assert told[-1].startswith("dpsh epochs=2, 12 bits, split 0: 2.0 of 2 epochs, loss ")
+
+
+def test_cells_under_way_are_told_in_a_log_and_not_on_a_terminal(tmp_path, monkeypatch):
+    given = []
+
+    def under_way(cells, table, *, progress, **options):
+        given.append(progress)
+        if progress:
+            progress(cells[:2])
+        return iter(())
+
+    monkeypatch.setattr("bitprint.experiments.cells.run_cells", under_way)
+    monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
+    command = ["reproduce", "figure1", "--quick", "--out", str(tmp_path / "table.csv")]
+    result = CliRunner().invoke(cli.app, command)
+    line = "cells: 0 of 8 after 0 s, under way dsdh-a, 12 bits, split 0; dsdh-b, 12 bits, split 0"
+    assert line in result.stderr.splitlines()
+    monkeypatch.setattr("bitprint.cli.paper.errors", Console(stderr=True, force_terminal=True))
+    assert CliRunner().invoke(cli.app, command).exit_code == 0
+    assert given[1] is None
 
 
 def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
