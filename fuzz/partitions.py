@@ -42,7 +42,7 @@ def _sample(kind: bytes) -> bytes:
     job = Job("somewhere", bits=16, model="itq", pictures=3, size=8)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        start_job(folder, job, Listing(table, failed=[]))
+        start_job(folder, job, Listing(table, failed=[], left_out=[]))
         ids, paths = (table[column].chunk(0) for column in ("id", "path"))
         content = serialise(ids, paths, codes, job.model, failed=[])
         (folder / part_name(0)).write_bytes(content)

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 import bitprint as bp
@@ -77,6 +79,24 @@ def test_data_lists_unreadable_files(photos):
     assert [file for file, _ in about["skipped"]] == ["red/broken.jpg"]
     assert "skipped red/broken.jpg" in result.stderr
     assert "1 file skipped, 20 images read" in result.stderr
+
+
+def test_pictures_of_other_formats_are_told_wherever_a_folder_is_read(photos, tmp_path):
+    for name in ("red/a.dng", "blue/b.DNG", "c.jxl", ".hidden.dng"):
+        (photos / name).write_bytes(b"...")
+    line = "3 pictures of other formats left out (2 .dng, 1 .jxl)"
+    model = tmp_path / "itq"
+    learn = ["train", photos, "--method", "itq", "--bits", 8, "--features", "pixels"]
+    for command in (
+        ["data", photos],
+        [*learn, "--out", model],
+        ["encode", model, photos, tmp_path / "codes"],
+        ["evaluate", model, photos, "--protocol", 1],
+    ):
+        result = CliRunner().invoke(cli.app, [str(word) for word in command])
+        assert result.stderr.splitlines().count(line) == 1, command
+    about = json.loads(run("data", photos, "--json"))
+    assert about["left_out"] == ["blue/b.DNG", "c.jxl", "red/a.dng"]
 
 
 def test_a_log_has_lines_of_progress(photos, monkeypatch):
@@ -238,6 +258,40 @@ def test_reproduce_prints_a_table_and_goes_on(tmp_path):
     assert rows.count("\n") == 3
     assert run(*table, "--bits", 12, "--out", out) == text
     assert out.read_text() == rows
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_a_long_cell_has_lines_of_progress_in_a_log(tmp_path, monkeypatch):
+    table = ["reproduce", "table1", "--dataset", "digits", "--methods", "dpsh,lsh", "--splits", 1]
+    network = ["--backbone", "small", "--set", "epochs=2"]
+    command = [*table, *network, "--bits", 12, "--out", tmp_path / "table.csv"]
+    monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
+    lines = CliRunner().invoke(cli.app, [*map(str, command)]).stderr.splitlines()
+    told = [line for line in lines if line.endswith("images/s") or line.endswith("epochs")]
+    assert len(told) > 2
+    assert told[-1].startswith("dpsh epochs=2, 12 bits, split 0: 2.0 of 2 epochs, loss ")
+
+
+def test_cells_under_way_are_told_in_a_log_and_not_on_a_terminal(tmp_path, monkeypatch):
+    given = []
+
+    def under_way(cells, table, *, progress, **options):
+        given.append(progress)
+        if progress:
+            progress(cells[:2])
+        return iter(())
+
+    monkeypatch.setattr("bitprint.experiments.cells.run_cells", under_way)
+    monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
+    command = ["reproduce", "figure1", "--quick", "--out", str(tmp_path / "table.csv")]
+    result = CliRunner().invoke(cli.app, command)
+    line = (
+        r"cells: 0 of 8 after \d+ s, under way dsdh-a, 12 bits, split 0; dsdh-b, 12 bits, split 0"
+    )
+    assert re.fullmatch(line, result.stderr.splitlines()[0])
+    monkeypatch.setattr("bitprint.cli.paper.errors", Console(stderr=True, force_terminal=True))
+    assert CliRunner().invoke(cli.app, command).exit_code == 0
+    assert given[1] is None
 
 
 def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):

@@ -234,10 +234,56 @@ def test_duplicates(album, model):
     assert sorted(line.strip() for line in lines[1:]) == expected
 
 
-def test_the_help_of_duplicates_says_that_codes_decide():
+def one_code_for_all(album):
+    """An index of pictures that their codes cannot tell apart."""
+    paths = sorted(str(path) for path in album.rglob("*.*"))
+    with bp.Index.create("photos.bp", bits=8) as index:
+        index.add(paths, bp.Codes.from_signs([[1] * 8] * len(paths)), paths=paths)
+    return paths
+
+
+def test_different_pictures_are_no_duplicates(album):
+    again = album / "again.jpg"
+    Image.open(album / "cats" / "2.png").resize((64, 64)).save(again, quality=60)
+    one_code_for_all(album)
+    result = call("duplicates", "photos.bp")
+    assert [line.strip() for line in result.stdout.splitlines()] == [
+        "2 alike, at most 0 bits apart",
+        str(again),
+        str(album / "cats" / "2.png"),
+    ]
+    assert result.stderr == "1 group within 2 bits\n"
+    Image.fromarray(SCENES.pixels[9]).save(again)
+    result = call("duplicates", "photos.bp")
+    assert result.stdout == ""
+    assert result.stderr == "0 groups within 2 bits; 1 by codes alone\n"
+
+
+def test_duplicates_by_codes_alone(album):
+    paths = one_code_for_all(album)
+    [group] = json.loads(run("duplicates", "photos.bp", "--codes-alone", "--json"))
+    assert group == {"ids": paths, "distance": 0}
+    for path in paths:
+        Path(path).unlink()
+    assert run("duplicates", "photos.bp", "--codes-alone").count("\n") == 7
+    result = call("duplicates", "photos.bp", "--json")
+    assert json.loads(result.stdout) == []
+    for path in paths:
+        assert f"skipped {path}: no such file\n" in result.stderr
+    assert "6 pictures skipped, in no group; --codes-alone needs no pictures\n" in result.stderr
+
+
+def test_a_log_says_how_many_pictures_were_looked_at(album, monkeypatch):
+    monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
+    one_code_for_all(album)
+    assert "looking at pictures: 6 of 6\n" in call("duplicates", "photos.bp").stderr
+
+
+def test_the_help_of_duplicates_says_what_decides():
     told = " ".join(call("duplicates", "--help").stdout.replace("│", " ").split())
-    assert "whose codes differ in a few bits" in told
-    assert "may also be different ones of one kind" in told
+    assert "a look at their pixels which of them are" in told
+    assert "may also hold different pictures of one kind" in told
+    assert "--codes-alone" in told
 
 
 def save_codes(codes, ids, name="codes"):
@@ -275,7 +321,11 @@ def test_codes_of_any_hasher(tmp_path):
         "2 removed, 22 held"
     ]
     assert "no id 'img/5'" in refused("index", "codes.bp", "remove", "img/5")
-    assert json.loads(run("duplicates", "codes.bp", "--json")) is not None
+    save_codes(codes[7:8], ["again"], "twin")
+    run("index", "codes.bp", "add", "twin")
+    result = call("duplicates", "codes.bp", "-r", 0, "--json")
+    assert {"ids": ["img/7", "again"], "distance": 0} in json.loads(result.stdout)
+    assert " codes without a file here, grouped by codes alone\n" in result.stderr
 
 
 def test_models_do_not_mix(album, model, tmp_path):

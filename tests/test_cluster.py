@@ -85,6 +85,7 @@ def album(tmp_path_factory):
         Image.fromarray(pixels).save(folder / f"{number:03d}.png")
     (root / "dogs" / "zz.jpg").write_bytes(b"not a picture")
     (root / "zz.png").symlink_to(root / "nowhere")
+    (root / "dogs" / "raw.dng").write_bytes(b"...")
     return root
 
 
@@ -142,13 +143,14 @@ def test_codes_are_those_of_local_encoding_bit_for_bit(encoded, run, album):
     assert [len(part.ids) for part in read_codes(encoded[0])] == [256, 256, 188]
 
 
-def test_an_interrupted_job_goes_on_with_what_is_missing(encoded):
+def test_an_interrupted_job_goes_on_with_what_is_missing(encoded, album):
     out, before, result, seen = encoded
     assert len(before) == 1
     for name, written in before.items():
         assert (out / name).stat().st_mtime_ns == written
     rows = parquet.read_metadata(out / next(iter(before))).num_rows
-    assert result == (700 - rows, rows, 2, 2)
+    left_out = [str(album.resolve() / "dogs" / "raw.dng")]
+    assert result == (700 - rows, rows, 2, 2, left_out)
     total = 701 - (rows if rows == 256 else 189)
     assert len(seen) == 2
     assert seen[-1] == (total, total)
@@ -174,6 +176,7 @@ def test_a_finished_folder_says_so(encoded, run, album):
     assert "out was finished already" in result.stderr
     assert "700 codes of 20 bits" in result.stderr
     assert "files without a code: 2, see" in result.stderr
+    assert "1 picture of another format left out (1 .dng)\n" in result.stderr
 
 
 def test_a_folder_of_another_job_is_refused(encoded, run, album, tmp_path):
@@ -275,7 +278,7 @@ def test_the_partitions_of_a_killed_worker_are_encoded_again(cluster, tmp_path):
     )
     assert len(killed) == 1
     lost = sum(number == 40 for _, number in rows)
-    assert result == (2560 - lost, 0, lost, 10)
+    assert result == (2560 - lost, 0, lost, 10, [])
     ids, codes, _ = joined(out)
     assert ids.dtype == np.int64
     assert ids.tolist() == [id_ for id_, number in rows if number < 40]
@@ -426,10 +429,12 @@ def test_pictures_of_an_object_store(run):
     store.pipe("/bucket/photos/a.JPG", b"broken")
     store.pipe("/bucket/photos/.cache/c.png", png.getvalue())
     store.pipe("/bucket/photos/notes.txt", b"text")
+    store.pipe("/bucket/photos/sub/d.CR2", b"raw")
+    store.pipe("/bucket/photos/.cache/e.CR2", b"raw")
     for name in ("memory://bucket/photos", "memory://bucket/photos/"):
-        table, failed = list_source(name)
+        table, failed, left_out = list_source(name)
         assert table["id"].to_pylist() == ["a.JPG", "sub/b.png"]
-        assert failed == []
+        assert (failed, left_out) == ([], ["memory:///bucket/photos/sub/d.CR2"])
     paths = table["path"].to_pylist()
     encoder = Encoder.load(run)
     codes, reasons = worker.encode_files(encoder, [*paths, "memory://bucket/gone.png", "no://x"])
@@ -458,10 +463,11 @@ def test_pictures_of_an_object_store(run):
 
 
 def test_a_folder_is_listed_as_it_is_loaded(album):
-    table, failed = list_source(album)
+    table, failed, left_out = list_source(album)
     names = load_folder(album, size=8).ids.tolist()
     assert table["id"].to_pylist() == [*names, "dogs/zz.jpg"]
     assert [(name, reason) for name, _, reason in failed] == [("zz.png", "no such file")]
+    assert left_out == [str(album.resolve() / "dogs" / "raw.dng")]
 
 
 def test_a_name_that_is_no_text_fails_alone(tmp_path):
@@ -470,7 +476,7 @@ def test_a_name_that_is_no_text_fails_alone(tmp_path):
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")).write_bytes(b"")
     except OSError:
         pytest.skip("the file system takes text alone")
-    table, failed = list_source(tmp_path)
+    table, failed, _ = list_source(tmp_path)
     assert table["id"].to_pylist() == ["a.png"]
     assert failed == [("\\udcff.png", f"{tmp_path.resolve()}/\\udcff.png", "the name is not UTF-8")]
 
@@ -494,11 +500,11 @@ def test_lists(kind, column, ids, expected, tmp_path):
     else:
         lines = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
         file.write_text("\n".join([",".join(columns), *lines]) + "\n")
-    table, failed = list_source(file)
+    table, failed, left_out = list_source(file)
     assert table["id"].to_pylist() == expected
     assert table["id"].type == (pa.int64() if ids == [7, -3, 0] else pa.string())
     assert table["path"].to_pylist() == [f"{tmp_path.resolve()}/a.png", *paths[1:]]
-    assert failed == []
+    assert (failed, left_out) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -524,6 +530,9 @@ def test_sources_that_are_refused(tmp_path):
         list_source(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match="no pictures found"):
         list_source(tmp_path)
+    (tmp_path / "a.dng").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"found; 1 picture of another format left out \(1 \.dng"):
+        list_source(tmp_path)
     with pytest.raises(ValueError, match="Protocol not known"):
         list_source("nothing://bucket")
     (tmp_path / "a.png").write_bytes(b"")
@@ -544,7 +553,7 @@ def write_folder(folder, ids, bits=20, size=4, by="a model"):
     codes = bp.Codes(packed, bits)
     table = pa.table({"id": ids, "path": [f"/{id_}.png" for id_ in ids]})
     job = partitions.Job("/photos", bits, "a model", len(ids), size)
-    partitions.start_job(folder, job, partitions.Listing(table, []))
+    partitions.start_job(folder, job, partitions.Listing(table, [], []))
     for number in range(job.partitions):
         rows = slice(number * size, (number + 1) * size)
         ours = table.slice(rows.start, size)

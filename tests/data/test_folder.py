@@ -72,10 +72,22 @@ def test_cache_gives_the_same_set(classes, tmp_path):
         assert cached.skipped == memory.skipped
 
 
+def test_pictures_of_other_formats_are_named(classes):
+    for name in ("cat/b.dng", "a.JXL", "cat/.c.dng", "notes.txt"):
+        (classes / name).write_bytes(b"...")
+    (classes / "folder.dng").mkdir()
+    images = load_folder(classes, size=8)
+    assert images.left_out == ["a.JXL", "cat/b.dng"]
+    assert images.subset([0]).left_out == ()
+
+
 def test_folder_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
         load_folder(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="no images found"):
+        load_folder(tmp_path)
+    (tmp_path / "a.dng").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"1 picture of another format left out \(1 \.dng\)$"):
         load_folder(tmp_path)
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(ValueError, match=r"none of the 1 images can be read; the first, a\.png"):

@@ -1,4 +1,5 @@
 import csv
+from concurrent.futures import Executor, Future
 
 import numpy as np
 import pytest
@@ -109,6 +110,31 @@ def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
 
 
 # ---- tables
+
+
+def test_cells_under_way_are_told_while_they_last(tmp_path, monkeypatch):
+    """Each cell lasts until it has been told of twice."""
+    told, submitted = [], []
+
+    class Patient(Executor):
+        def __init__(self, workers, context, initializer, arguments):
+            initializer(*arguments)
+
+        def submit(self, function, *arguments):
+            submitted.append((Future(), function, arguments))
+            return submitted[-1][0]
+
+    def progress(under_way):
+        told.append([cell.title for cell in under_way])
+        if len(told) % 2 == 0:
+            future, function, arguments = submitted.pop()
+            future.set_result(function(*arguments))
+
+    monkeypatch.setattr("bitprint.experiments.cells.ProcessPoolExecutor", Patient)
+    monkeypatch.setattr("bitprint.experiments.cells._SECOND", 0.01)
+    rows = list(run_cells([cell(), cell(bits=1)], tmp_path / "table.csv", progress=progress))
+    assert [row["bits"] for row in rows] == ["12", "1"]
+    assert told == [["lsh, 12 bits, split 0"]] * 2 + [["lsh, 1 bit, split 0"]] * 2
 
 
 @pytest.mark.usefixtures("cells_in_one_process")

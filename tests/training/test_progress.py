@@ -39,6 +39,14 @@ def test_where_there_is_no_terminal_lines_come_now_and_then(capfd, monkeypatch):
     assert lines[7] == "training: 2.0 of 2 epochs, loss 1.5000, 12,346 images/s"
 
 
+def test_lines_begin_with_their_title_and_are_not_broken(capfd, monkeypatch):
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    title = "dsdh [lr=0.001], " + "mu=500 " * 20
+    with EpochBar(2, 0, enabled=True, title=title) as bar:
+        bar.advance(0.5)
+    assert capfd.readouterr().err.splitlines()[0] == f"{title}: 0.5 of 2 epochs"
+
+
 def test_lines_keep_their_distance(monkeypatch):
     now, written = [100.0], []
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

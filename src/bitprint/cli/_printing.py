@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bitprint.cli._shared import note, output, say
+from bitprint.cli._shared import output, say, tell_left_out
 
 
 def print_about(about: dict[str, Any], as_json: bool) -> None:
     """Say what was done to an index, or what it holds."""
-    from bitprint.data.formats import say_left_out
     from bitprint.photos.files import printable
 
     if as_json:
@@ -29,8 +28,7 @@ def print_about(about: dict[str, Any], as_json: bool) -> None:
     for name in ("folders", "labels"):
         if about.get(name):
             say(f"{name}: {', '.join(printable(entry) for entry in about[name])}")
-    if about.get("left_out"):
-        note(say_left_out(about["left_out"]), style="yellow")
+    tell_left_out(about.get("left_out", ()))
 
 
 def print_found(found: Iterable[tuple[str, list[dict[str, Any]]]], as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -114,11 +114,25 @@ def open_set(name: str, labels: Path | None, progress: Callable[[int, int], None
     from bitprint.data import open_images
 
     images = open_images(name, labels=labels, progress=progress)
+    tell_unread(images)
+    return images
+
+
+def tell_unread(images: Any) -> None:
+    """Say which files of an image set were skipped, and how many are in other formats."""
     list_skipped(images.skipped)
     if images.skipped:
         skipped = counted(len(images.skipped), "file")
         note(f"{skipped} skipped, {counted(len(images), 'image')} read")
-    return images
+    tell_left_out(images.left_out)
+
+
+def tell_left_out(names: Sequence[str]) -> None:
+    """Say how many pictures are in formats that are not read, if any are."""
+    from bitprint.data.formats import say_left_out
+
+    if names:
+        note(say_left_out(names), style="yellow")
 
 
 def items_of(images: Any, features: str | None) -> Callable[[Any], Any]:

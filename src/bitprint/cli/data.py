@@ -47,6 +47,7 @@ def data(
         "classes": None if images.label_names is None else list(images.label_names),
         "several_labels": images.labels is not None and images.labels.ndim == 2,
         "skipped": [list(file) for file in images.skipped],
+        "left_out": list(images.left_out),
         "fingerprint": images.fingerprint(),
     }
     if as_json:

@@ -15,10 +15,11 @@ from bitprint.cli._shared import (
     counted,
     goes_on,
     items_of,
-    list_skipped,
     note,
     open_set,
     progress_bar,
+    tell_left_out,
+    tell_unread,
 )
 
 
@@ -66,7 +67,7 @@ def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> None:
         else:
             size, cache = about.get("size", 256), data_home() / "decoded"
             images = load_folder(name, labels=labels, size=size, cache=cache, progress=progress)
-            list_skipped(images.skipped)
+            tell_unread(images)
     codes = hasher.encode(items_of(images, about.get("features"))(np.arange(len(images))))
     assert images.ids is not None
     write_codes(codes, images.ids, out)
@@ -89,3 +90,4 @@ def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> None:
     if encoded.failed:
         failed = out / "failed.csv"
         note(f"files without a code: {encoded.failed}, see {failed}", style="yellow")
+    tell_left_out(encoded.left_out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +31,7 @@ from bitprint.cli._shared import (
     progress_bar,
     say,
 )
+from bitprint.training.progress import PlainLines
 
 if TYPE_CHECKING:
     from bitprint.experiments.cells import Cell
@@ -185,7 +187,10 @@ def _check_nuswide() -> None:
 
 
 def _run(cells: Sequence[Cell], out: Path, workers: int, deadline: float) -> None:
-    """Run the cells that the table lacks, with a bar that counts those that it has."""
+    """Run the cells that the table lacks, with a bar that counts those that it has.
+
+    Where standard error is no terminal, plain lines come in its place.
+    """
     from bitprint.experiments.cells import run_cells
 
     bar = Progress(
@@ -198,10 +203,23 @@ def _run(cells: Sequence[Cell], out: Path, workers: int, deadline: float) -> Non
         transient=True,
         disable=not errors.is_terminal,
     )
+    lines, started = PlainLines(note), time.monotonic()
+
+    def tell(under_way: Sequence[Cell]) -> None:
+        [task] = bar.tasks
+        done = f"{task.completed:.0f} of {len(cells)} after {time.monotonic() - started:.0f} s"
+        lines.offer(f"cells: {done}, under way {'; '.join(cell.title for cell in under_way)}")
+
     with bar:
         task = bar.add_task("cells", total=len(cells), completed=len(_rows_of(cells, out)))
-        history = out.with_name(f"{out.stem}_epochs.csv")
-        for row in run_cells(cells, out, history=history, workers=workers, deadline=deadline):
+        for row in run_cells(
+            cells,
+            out,
+            history=out.with_name(f"{out.stem}_epochs.csv"),
+            workers=workers,
+            deadline=deadline,
+            progress=None if errors.is_terminal else tell,
+        ):
             bar.advance(task)
             figures = f"MAP {row['map']:.4f}, {row['train_seconds']} s"
             note(f"{row['variant']}, {counted(row['bits'], 'bit')}, split {row['seed']}: {figures}")

@@ -16,6 +16,7 @@ from bitprint.cli._shared import (
     IndexArgument,
     JsonOption,
     counted,
+    list_skipped,
     note,
     output,
     progress_bar,
@@ -24,7 +25,7 @@ from bitprint.cli._shared import (
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
-    from bitprint.photos import Photos
+    from bitprint.photos import Compared, Photos
     from bitprint.search.stores import Store
 
 
@@ -71,19 +72,29 @@ def duplicates(
     radius: Annotated[
         int, typer.Option("-r", "--radius", help="how many bits may differ; 0 is the strictest")
     ] = 2,
+    codes_alone: Annotated[
+        bool, typer.Option("--codes-alone", help="do not open the pictures: codes decide")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Group pictures whose codes differ in a few bits.
+    """Group pictures that are nearly identical: copies of one that were saved again.
 
-    These are nearly identical pictures, but may also be different ones of one kind, the more so
-    with a model that was learned from few pictures: look before you delete.
+    Codes say which these may be, and a look at their pixels which of them are. With --codes-alone
+    a group may also hold different pictures of one kind. Look before you delete.
     """
-    from bitprint.photos import find_duplicates
+    from bitprint.photos import compare_pictures, find_duplicates
     from bitprint.photos.files import printable
     from bitprint.search.stores import open_index
 
-    with open_index(path) as opened, progress_bar("comparing") as progress:
-        groups = find_duplicates(opened, radius, progress=progress)
+    with open_index(path) as opened:
+        with progress_bar("comparing codes") as progress:
+            groups = find_duplicates(opened, radius, progress=progress)
+        by_codes = len(groups)
+        if not codes_alone:
+            with progress_bar("looking at pictures") as progress:
+                compared = compare_pictures(opened, groups, radius, progress=progress)
+            groups = compared.groups
+            _say_not_seen(compared)
     if as_json:
         output.print_json(data=[group._asdict() for group in groups], ensure_ascii=True)
         return
@@ -91,7 +102,19 @@ def duplicates(
         say(f"{len(group.ids)} alike, at most {counted(group.distance, 'bit')} apart")
         for name in group.ids:
             say(f"  {printable(str(name))}")
-    note(f"{counted(len(groups), 'group')} within {counted(radius, 'bit')}")
+    others = "" if by_codes == len(groups) else f"; {by_codes} by codes alone"
+    note(f"{counted(len(groups), 'group')} within {counted(radius, 'bit')}{others}")
+
+
+def _say_not_seen(compared: Compared) -> None:
+    """Say which pictures could not be looked at, and what became of them."""
+    list_skipped(compared.skipped)
+    if compared.skipped:
+        skipped = counted(len(compared.skipped), "picture")
+        note(f"{skipped} skipped, in no group; --codes-alone needs no pictures", style="yellow")
+    if compared.without_file:
+        blind = counted(compared.without_file, "code")
+        note(f"{blind} without a file here, grouped by codes alone", style="yellow")
 
 
 def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[dict[str, Any]]]:

@@ -18,6 +18,7 @@ from bitprint.cluster.partitions import (
     finished_partitions,
     part_name,
     read_job,
+    read_left_out,
     read_listing,
     start_job,
     write_failed,
@@ -33,7 +34,7 @@ class Encoded(NamedTuple):
 
     Examples
     --------
-    >>> done = Encoded(new=1500, kept=1024, failed=3, partitions=2)
+    >>> done = Encoded(new=1500, kept=1024, failed=3, partitions=2, left_out=["/photos/b.dng"])
     >>> f"{done.new + done.kept} pictures have a code, {done.failed} have none"
     '2524 pictures have a code, 3 have none'
     """
@@ -46,6 +47,8 @@ class Encoded(NamedTuple):
     """How many files have no code; `failed.csv` says why."""
     partitions: int
     """How many partitions were written now: none if the folder was finished before."""
+    left_out: list[str]
+    """Paths of pictures in formats that are not read."""
 
 
 def encode_collection(
@@ -96,7 +99,7 @@ def encode_collection(
     >>> from bitprint.cluster import read_codes
     >>> with connect("local"):  # doctest: +SKIP
     ...     encode_collection("model", "photos", "codes")
-    Encoded(new=2524, kept=0, failed=3, partitions=3)
+    Encoded(new=2524, kept=0, failed=3, partitions=3, left_out=[])
     >>> with bp.Index.create("photos.bp", bits=48) as index:  # doctest: +SKIP
     ...     for partition in read_codes("codes"):
     ...         index.add(*partition)
@@ -115,7 +118,7 @@ def encode_collection(
             _encode_partitions(folder, job, parts, encoder, workers, progress)
     finally:
         failed = write_failed(folder, job)
-    return Encoded(count_codes(folder, parts), kept, failed, len(parts))
+    return Encoded(count_codes(folder, parts), kept, failed, len(parts), read_left_out(folder))
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def connect(address: str = "local") -> Iterator[None]:
     --------
     >>> with connect("ray://head:10001"):  # doctest: +SKIP
     ...     encode_collection("model", "s3://bucket/photos", "codes")
-    Encoded(new=2524, kept=0, failed=3, partitions=3)
+    Encoded(new=2524, kept=0, failed=3, partitions=3, left_out=[])
     """
     ray = _ray()
     if ray.is_initialized():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from bitprint.data.formats import SUFFIXES
+from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
 from bitprint.photos.files import list_pictures, printable
 
 Failed = list[tuple[str, str, str]]
@@ -27,15 +28,20 @@ class Listing(NamedTuple):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "a.png").write_bytes(b"...")
     ...     (Path(folder) / "b.jpg").symlink_to("nowhere.jpg")
-    ...     table, failed = list_source(folder)
+    ...     _ = (Path(folder) / "c.dng").write_bytes(b"...")
+    ...     table, failed, left_out = list_source(folder)
     >>> table["id"].to_pylist(), [(name, reason) for name, _, reason in failed]
     (['a.png'], [('b.jpg', 'no such file')])
+    >>> [Path(path).name for path in left_out]
+    ['c.dng']
     """
 
     table: pa.Table
     """Columns id (int64 or string) and path (string), N rows."""
     failed: Failed
     """What was found and cannot be read, each with the reason."""
+    left_out: list[str]
+    """Paths of the pictures in formats that are not read."""
 
 
 def list_source(source: str | os.PathLike[str]) -> Listing:
@@ -63,7 +69,7 @@ def list_source(source: str | os.PathLike[str]) -> Listing:
     if Path(name).is_dir():
         listing = _list_folder(name)
     elif name.lower().endswith((".csv", ".parquet")):
-        listing = Listing(_read_list(name), [])
+        listing = Listing(_read_list(name), [], [])
     elif "://" in name:
         listing = _list_store(name)
     elif Path(name).exists():
@@ -71,7 +77,8 @@ def list_source(source: str | os.PathLike[str]) -> Listing:
     else:
         raise FileNotFoundError(f"{name}: no such folder or list")
     if not len(listing.table) and not listing.failed:
-        raise ValueError(f"{name}: no pictures found")
+        found = f"; {say_left_out(listing.left_out)}" if listing.left_out else ""
+        raise ValueError(f"{name}: no pictures found{found}")
     return listing
 
 
@@ -87,15 +94,17 @@ def _list_folder(name: str) -> Listing:
             failed.append((_below(picture.path, root), picture.path, "the name is not UTF-8"))
     shown = [(printable(id_), printable(path), reason) for id_, path, reason in failed]
     ids = pa.array([_below(path, root) for path in paths], pa.string())
-    return Listing(_table(ids, paths), shown)
+    return Listing(_table(ids, paths), shown, [printable(path) for path in listed.left_out])
 
 
 def _list_store(uri: str) -> Listing:
     filesystem, root = _filesystem(uri)
     names = sorted(filesystem.find(root))
-    kept = [name for name in names if _is_picture(_below(name, root))]
+    kept = [name for name in names if _is_one_of(SUFFIXES, _below(name, root))]
+    left_out = [name for name in names if _is_one_of(OTHER_SUFFIXES, _below(name, root))]
     ids = pa.array([_below(name, root) for name in kept], pa.string())
-    return Listing(_table(ids, [filesystem.unstrip_protocol(name) for name in kept]), [])
+    paths, others = (list(map(filesystem.unstrip_protocol, part)) for part in (kept, left_out))
+    return Listing(_table(ids, paths), [], others)
 
 
 def _filesystem(uri: str) -> tuple[Any, str]:
@@ -106,9 +115,9 @@ def _filesystem(uri: str) -> tuple[Any, str]:
     return filesystem, str(root)
 
 
-def _is_picture(name: str) -> bool:
+def _is_one_of(suffixes: Collection[str], name: str) -> bool:
     hidden = any(part.startswith(".") for part in name.split("/"))
-    return not hidden and os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122
+    return not hidden and os.path.splitext(name)[1].lower() in suffixes  # noqa: PTH122
 
 
 def _below(path: str, root: str) -> str:

@@ -109,7 +109,7 @@ def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
     >>> job = Job("/photos", bits=4, model="a model", pictures=2, size=1024)
     >>> with tempfile.TemporaryDirectory() as name:
     ...     folder = Path(name)  # which a call of encode_collection would fill like this
-    ...     start_job(folder, job, Listing(listing, failed=[]))
+    ...     start_job(folder, job, Listing(listing, failed=[], left_out=[]))
     ...     ids, paths = (listing[column].chunk(0) for column in ("id", "path"))
     ...     content = serialise(ids, paths, codes, job.model, failed=[])
     ...     _ = (folder / part_name(0)).write_bytes(content)
@@ -138,7 +138,7 @@ def read_job(folder: str | os.PathLike[str]) -> Job:
     >>> listing = pa.table({"id": ["a.jpg", "b.jpg"], "path": ["/photos/a.jpg", "/photos/b.jpg"]})
     >>> job = Job("/photos", bits=4, model="a model", pictures=2, size=1024)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     start_job(Path(folder), job, Listing(listing, failed=[]))
+    ...     start_job(Path(folder), job, Listing(listing, failed=[], left_out=[]))
     ...     read_job(folder)
     Job(source='/photos', bits=4, model='a model', pictures=2, size=1024)
     """
@@ -166,6 +166,7 @@ def start_job(folder: Path, job: Job, listing: Listing) -> None:
         bits=job.bits,
         model=job.model,
         size=job.size,
+        left_out=json.dumps(listing.left_out),
     )
     write_atomically(folder / _LISTING, _to_bytes(table))
 
@@ -180,6 +181,12 @@ def read_listing(folder: Path, job: Job) -> pa.Table:
     if len(listing) != job.pictures:
         raise _damaged(path, f"{len(listing)} pictures in place of {job.pictures}")
     return listing
+
+
+def read_left_out(folder: Path) -> list[str]:
+    """Read the paths of pictures in other formats, none where an earlier version has listed."""
+    left_out: list[str] = json.loads(_facts(folder / _LISTING).get("left_out", "[]"))
+    return left_out
 
 
 def part_name(number: int) -> str:

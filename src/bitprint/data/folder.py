@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bitprint.data.decoded import decode_files
 from bitprint.data.decoding import Progress
-from bitprint.data.formats import SUFFIXES
+from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
 from bitprint.data.images import PARTS, ImageSet
 
 
@@ -50,7 +50,7 @@ def load_folder(
     -------
     ImageSet
         Ids are the paths below the folder with forward slashes, in sorted order. Files that
-        could not be read are listed in `skipped`.
+        could not be read are listed in `skipped`, those in other formats in `left_out`.
 
     Examples
     --------
@@ -67,7 +67,12 @@ def load_folder(
     root = Path(path)
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
-    tags, parts = (_subfolder_tags(root), {}) if labels is None else _read_csv(Path(labels))
+    left_out: list[str] = []
+    parts: dict[str, str] = {}
+    if labels is None:
+        tags, left_out = _subfolder_tags(root)
+    else:
+        tags, parts = _read_csv(Path(labels))
     names = sorted(tags)
     if not any(_is_file(root / name) for name in names):
         raise ValueError(
@@ -92,6 +97,7 @@ def load_folder(
         skipped=skipped,
         rows=rows,
         split=[parts[name] for name in kept] if parts else None,
+        left_out=left_out,
     )
 
 
@@ -102,17 +108,25 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _subfolder_tags(root: Path) -> dict[str, list[str]]:
-    """Map every image file below `root` to its class, the first-level sub-folder, if any."""
-    tags = {}
+def _subfolder_tags(root: Path) -> tuple[dict[str, list[str]], list[str]]:
+    """Map every image file below `root` to its class, the first-level sub-folder, if any.
+
+    What is in other formats comes second.
+    """
+    tags, left_out = {}, []
     for file in root.rglob("*"):
         name = file.relative_to(root)
-        hidden = any(part.startswith(".") for part in name.parts)
-        if file.suffix.lower() in SUFFIXES and not hidden and file.is_file():
+        suffix = file.suffix.lower()
+        if any(part.startswith(".") for part in name.parts):
+            continue
+        if suffix in SUFFIXES and file.is_file():
             tags[name.as_posix()] = list(name.parts[:1]) if len(name.parts) > 1 else []
+        elif suffix in OTHER_SUFFIXES and file.is_file():
+            left_out.append(name.as_posix())
     if not tags:
-        raise ValueError(f"{root}: no images found ({', '.join(sorted(SUFFIXES))})")
-    return tags
+        found = f"; {say_left_out(left_out)}" if left_out else ""
+        raise ValueError(f"{root}: no images found ({', '.join(sorted(SUFFIXES))}){found}")
+    return tags, sorted(left_out)
 
 
 def _read_csv(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:

@@ -41,6 +41,8 @@ class ImageSet:
     split : sequence of str, optional
         What each of the N images is for, if the set comes with a split of its own: "query",
         "train" (to learn from and to be found) or "database" (to be found).
+    left_out : sequence of str
+        Names of pictures in formats that are not read.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class ImageSet:
     skipped: Sequence[tuple[str, str]] = field(default=())
     rows: NDArray[np.int64] | None = None
     split: NDArray[np.str_] | Sequence[str] | None = None
+    left_out: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         pixels = self.pixels
@@ -110,6 +113,7 @@ class ImageSet:
             labels=None if self.labels is None else self.labels[rows],
             skipped=(),
             split=None if self.split is None else np.asarray(self.split)[rows],
+            left_out=(),
         )
 
     def fingerprint(self) -> str:

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -68,6 +68,13 @@ class Cell:
     labels: str | None = None
 
     @property
+    def title(self) -> str:
+        """What this cell is called in a log."""
+        return (
+            f"{self.variant}, {self.bits} {'bit' if self.bits == 1 else 'bits'}, split {self.seed}"
+        )
+
+    @property
     def key(self) -> tuple[str, ...]:
         """What tells this cell from all others in a table, as text; of a folder its name."""
         name = Path(self.dataset).resolve().name
@@ -75,6 +82,8 @@ class Cell:
         measured_on = "unseen classes" if self.unseen else "test"
         return (*map(str, about), "validation" if self.validation else measured_on)
 
+
+_SECOND = 1.0
 
 KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_on")
 
@@ -87,8 +96,8 @@ class Done(NamedTuple):
     report: Report
 
 
-def run_cell(cell: Cell, images: ImageSet) -> Done:
-    """Train and measure one cell."""
+def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
+    """Train and measure one cell; a network tells of its progress if that is wanted."""
     if images.labels is None:
         raise ValueError(f"{cell.dataset} has no labels; give them in sub-folders or a CSV file")
     split: Split
@@ -102,7 +111,10 @@ def run_cell(cell: Cell, images: ImageSet) -> Done:
     hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
     items = _items(cell, images)
     started = time.perf_counter()
-    hasher.fit(items(training), images.labels[training])
+    if progress and isinstance(hasher, DeepHasher):
+        hasher.fit(items(training), images.labels[training], progress=cell.title)
+    else:
+        hasher.fit(items(training), images.labels[training])
     fitted = time.perf_counter()
     query_codes = hasher.encode_queries(items(queries))
     database_codes = hasher.encode(items(database))
@@ -183,6 +195,7 @@ def run_cells(
     history: Path | None = None,
     workers: int = 1,
     deadline: float = float("inf"),
+    progress: Callable[[Sequence[Cell]], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Run the cells that a table lacks, in order, and yield their rows as they come.
 
@@ -199,6 +212,9 @@ def run_cells(
         Processes at a time; several keep one GPU busy.
     deadline : float
         Seconds after which no further cell is started.
+    progress : callable, optional
+        For a log, where there is no terminal: called every second with the cells under way, whose
+        networks write lines of their own to standard error.
     """
     done = {tuple(row[name] for name in KEY) for row in read_table(table)}
     todo = [cell for cell in cells if cell.key not in done]
@@ -213,10 +229,13 @@ def run_cells(
         while True:
             in_time = time.monotonic() - started < deadline
             while in_time and len(running) < workers and (cell := next(waiting, None)):
-                running[pool.submit(_run, cell)] = cell
+                running[pool.submit(_run, cell, progress is not None)] = cell
             if not running:
                 return
-            finished = next(as_completed(running))
+            while not (ended := wait(running, _SECOND, FIRST_COMPLETED).done):
+                if progress is not None:
+                    progress(list(running.values()))
+            finished = ended.pop()
             row, epochs, report = finished.result()
             # Before the row: a cell that counts as done has its curves.
             keep_curves(running.pop(finished), report, table)
@@ -237,9 +256,9 @@ def _open(cell: Cell, threads: int) -> None:
     _images = open_images(cell.dataset, labels=cell.labels)
 
 
-def _run(cell: Cell) -> Done:
+def _run(cell: Cell, progress: bool) -> Done:
     assert _images is not None
-    return run_cell(cell, _images)
+    return run_cell(cell, _images, progress=progress)
 
 
 def read_table(table: Path) -> list[dict[str, str]]:

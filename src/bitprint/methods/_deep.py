@@ -103,7 +103,7 @@ class DeepHasher(Hasher):
         labels: ArrayLike | None = None,
         *,
         run: str | os.PathLike[str] | None = None,
-        progress: bool = False,
+        progress: bool | str = False,
         about: dict[str, Any] | None = None,
     ) -> Self:
         """Train the network.
@@ -119,8 +119,8 @@ class DeepHasher(Hasher):
         run : path, optional
             Folder for checkpoints, `metrics.csv` and the model. A run that was interrupted goes
             on from its last checkpoint.
-        progress : bool
-            Show a progress bar.
+        progress : bool or str
+            Show a progress bar; where there is no terminal, lines that begin with this text.
         about : dict, optional
             Further facts for the run's `model.json`, as in `save`.
         """

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.data.decoding import Progress
+from bitprint.photos.chains import Chains
 from bitprint.search.stores.interface import Store
 
 _QUERIES = 64  # at a time: each may find every code there is
@@ -68,7 +69,7 @@ def find_duplicates(
     codes = index.codes(ids)
     different, owners = _distinct(codes)
     number = dict(zip(ids, owners.tolist(), strict=True))
-    chains = _Chains(len(different))
+    chains = Chains(len(different))
     for start in range(0, len(different), _QUERIES):
         found, _ = index.within(different[start : start + _QUERIES], radius)
         for row, neighbours in enumerate(found, start=start):
@@ -82,28 +83,11 @@ def find_duplicates(
     for row, owner in enumerate(owners.tolist()):
         members.setdefault(chains.head(owner), []).append(row)
     groups = [
-        Group([ids[row] for row in rows], _diameter(codes[rows]))
+        Group([ids[row] for row in rows], diameter(codes[rows]))
         for rows in members.values()
         if len(rows) > 1
     ]
     return sorted(groups, key=lambda group: -len(group.ids))
-
-
-class _Chains:
-    """Disjoint sets: each item points towards the head of its set."""
-
-    def __init__(self, count: int) -> None:
-        self._next = list(range(count))
-
-    def head(self, item: int) -> int:
-        while self._next[item] != item:
-            self._next[item] = self._next[self._next[item]]
-            item = self._next[item]
-        return item
-
-    def link(self, one: int, other: int) -> None:
-        first, second = sorted((self.head(one), self.head(other)))
-        self._next[second] = first
 
 
 def _distinct(codes: Codes) -> tuple[Codes, NDArray[np.int64]]:
@@ -112,7 +96,8 @@ def _distinct(codes: Codes) -> tuple[Codes, NDArray[np.int64]]:
     return Codes(packed, codes.bits), owners.reshape(-1)
 
 
-def _diameter(codes: Codes) -> int:
+def diameter(codes: Codes) -> int:
+    """Return the largest distance between any two codes."""
     different, _ = _distinct(codes)
     return max(
         int(different[start : start + _ROWS].hamming(different).max())

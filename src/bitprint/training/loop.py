@@ -30,7 +30,7 @@ def train(
     *,
     seed: int = 0,
     run: RunFolder | None = None,
-    progress: bool = False,
+    progress: bool | str = False,
     workers: Workers = ALONE,
 ) -> list[dict[str, Any]]:
     """Train `net` in place; return the figures of every epoch.
@@ -55,8 +55,8 @@ def train(
         Seed of shuffling, augmentation and dropout.
     run : RunFolder, optional
         Where checkpoints and figures go; resumed from when it holds a checkpoint.
-    progress : bool
-        Show a progress bar.
+    progress : bool or str
+        Show a progress bar; where there is no terminal, lines that begin with this text.
     workers : Workers
         The processes that train together, each with its part of `feed`. The first of them writes
         and reports.
@@ -81,8 +81,11 @@ def train(
     first, history = run.restore(net, step.optimizer, state) if run else (0, [])
     _begin_alike(net, state, first, run, workers)
     devices = [state.device] if state.device.type == "cuda" else []
+    title = progress if isinstance(progress, str) else "training"
     with (
-        EpochBar(training.epochs, first, enabled=progress and workers.first) as bar,
+        EpochBar(
+            training.epochs, first, enabled=bool(progress) and workers.first, title=title
+        ) as bar,
         torch.random.fork_rng(devices),
         whole_batches(net, workers),
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 
 from rich.console import Console
@@ -47,13 +48,17 @@ class PlainLines:
 class EpochBar:
     """A bar over epochs that moves with every batch; silent when not `enabled`.
 
-    Where standard error is no terminal, plain lines come in its place.
+    Where standard error is no terminal, plain lines come in its place, which begin with `title`.
     """
 
-    def __init__(self, epochs: int, finished: int, *, enabled: bool) -> None:
+    def __init__(
+        self, epochs: int, finished: int, *, enabled: bool, title: str = "training"
+    ) -> None:
         console = Console(stderr=True)
         plain = enabled and not console.is_terminal
-        self._lines = PlainLines(console.print) if plain else None
+        write = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        self._lines = PlainLines(write) if plain else None
+        self._title = title
         self._progress = Progress(
             TextColumn("epoch"),
             MofNCompleteColumn(),
@@ -84,7 +89,7 @@ class EpochBar:
     def _line(self) -> str:
         [task] = self._progress.tasks
         figures = f", loss {task.fields['loss']}, {task.fields['speed']}"
-        done = f"training: {task.completed:.1f} of {task.total:.0f} epochs"
+        done = f"{self._title}: {task.completed:.1f} of {task.total:.0f} epochs"
         return done + (figures if task.fields["speed"] else "")
 
     def __enter__(self) -> EpochBar:
