@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -310,6 +310,54 @@ def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys)
     run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
     sentence = fails(monkeypatch, capsys, "evaluate", out, "digits", "--seed", 1)
     assert "trained on other images" in sentence
+
+
+@pytest.fixture
+def digits_folder(tmp_path):
+    """Sixty pictures of three classes."""
+    digits = bp.data.load_digits()
+    folder = tmp_path / "pictures"
+    for number in range(60):
+        label = folder / f"class {digits.labels[number] % 3}"
+        label.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(digits.pixels[number]).save(label / f"{number:02}.png")
+    return folder
+
+
+def test_however_the_folder_is_spelt(digits_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    out, copy = tmp_path / "run", tmp_path / "elsewhere" / "pictures"
+    shutil.copytree(digits_folder, copy)
+    train = ["train", "pictures", "--method", "lsh", "--features", "pixels", "--bits", 8]
+    run(*train, "--out", out)
+    for spelling in ("pictures", "./pictures", "pictures/", digits_folder, copy):
+        sentence = fails(monkeypatch, capsys, "evaluate", out, spelling)
+        assert "trained on other images" in sentence
+    run(*train, "--protocol", 1, "--out", tmp_path / "split")
+    for spelling in ("pictures", digits_folder, copy):
+        run("evaluate", tmp_path / "split", spelling)
+
+
+def test_a_picture_that_was_renamed_moves_the_split(digits_folder, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    train = ["train", digits_folder, "--method", "lsh", "--features", "pixels", "--bits", 8]
+    run(*train, "--protocol", 1, "--out", out)
+    first = min((digits_folder / "class 0").iterdir())
+    first.rename(first.with_name("zz.png"))
+    assert "is added, removed or renamed" in fails(
+        monkeypatch, capsys, "evaluate", out, digits_folder
+    )
+
+
+def test_other_pictures_of_the_same_names_are_other_pictures(digits_folder, tmp_path):
+    out = tmp_path / "run"
+    train = ["train", digits_folder, "--method", "lsh", "--features", "pixels", "--bits", 8]
+    run(*train, "--out", out)
+    other = tmp_path / "other" / "pictures"
+    shutil.copytree(digits_folder, other)
+    for file in other.rglob("*.png"):
+        ImageOps.invert(Image.open(file)).save(file)
+    run("evaluate", out, other)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +25,9 @@ from bitprint.cli._shared import (
     parse_options,
     progress_bar,
 )
+
+if TYPE_CHECKING:
+    from bitprint.data import Split
 
 
 def train(
@@ -157,6 +161,7 @@ def _training_set(
         if len(rows) < len(images):
             errors.print(f"the split leaves {len(rows)} of {len(images)} images to train on")
         about |= {"protocol": protocol, "seed": seed, "split": split.fingerprint}
+    about |= {"images": images.fingerprint(), "trained_on": _digest(images.ids[rows])}
     return items_of(images, features)(rows), images.subset(rows).labels, about
 
 
@@ -191,10 +196,11 @@ def evaluate(
     seed = about.get("seed", 0) if seed is None else seed
     protocol = about.get("protocol") or 1 if protocol is None else protocol
     split = split_for(images, protocol, seed)
-    if about.get("data") == name and about.get("split") != split.fingerprint:
+    if _is_same_set(about, name, images) and not _is_same_training(about, images, split):
         raise ValueError(
             f"{run} was trained on other images of {name} than this split has, queries among them; "
-            "train with --protocol, and evaluate with the same --protocol and --seed"
+            "train with --protocol, and evaluate with the same --protocol and --seed, as long as "
+            "no picture is added, removed or renamed"
         )
     its_labels = _labels_of(images, name)
     hasher, items = load(run), items_of(images, about.get("features"))
@@ -213,3 +219,25 @@ def evaluate(
         output.print_json(data=report.as_dict() | {"split": split.fingerprint})
     else:
         output.print(report.summary(), highlight=False)
+
+
+def _digest(ids: Any) -> str:
+    """Tell parts of one set of images apart, by names."""
+    return hashlib.sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_same_set(about: dict[str, Any], name: str, images: Any) -> bool:
+    """Whether a model was trained on these images: as they are, or in the same place."""
+    if about.get("images") == images.fingerprint():
+        return True
+    place = about.get("data")
+    if place is None or name in NAMED or place in NAMED:
+        return bool(place == name)
+    return Path(place).resolve() == Path(name).resolve()
+
+
+def _is_same_training(about: dict[str, Any], images: Any, split: Split) -> bool:
+    """Whether a model was trained on the training images of a split."""
+    if "trained_on" in about:
+        return bool(about["trained_on"] == _digest(images.ids[split.training]))
+    return bool(about.get("split") == split.fingerprint)
