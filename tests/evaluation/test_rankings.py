@@ -135,6 +135,18 @@ def test_several_labels_and_queries_without_any_relevant_item():
     assert rank(distances, query_labels, labels, empty="zero").average_precision[3] == 0
 
 
+def test_queries_without_any_relevant_item_in_precision_and_recall():
+    distances = [[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]
+    skipped = rank(distances, [1, 7], [1, 0, 1, 0], cutoffs=(1, 3))
+    zeroed = rank(distances, [1, 7], [1, 0, 1, 0], cutoffs=(1, 3), empty="zero")
+    assert skipped.precision_at == {1: 1, 3: 2 / 3}
+    assert zeroed.precision_at == {1: 1 / 2, 3: 1 / 3}
+    assert skipped.recall_at == zeroed.recall_at == {1: 1 / 2, 3: 1}
+    assert skipped.pr_curve.precision.tolist() == [1, 1 / 2, 2 / 3, 1 / 2]
+    assert zeroed.pr_curve.precision.tolist() == [1 / 2, 1 / 4, 1 / 3, 1 / 4]
+    assert skipped.pr_curve.recall.tolist() == zeroed.pr_curve.recall.tolist()
+
+
 def test_infinitely_far_items_come_last():
     found = rank([[math.inf, 2.0, -math.inf]], [1], [1, 0, 1])
     assert found.map == pytest.approx((1 + 2 / 3) / 2, rel=1e-12)

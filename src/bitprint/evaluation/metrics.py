@@ -62,7 +62,9 @@ def evaluate(
         A query with relevant items, none of them in the top, scores 0. With "retrieved" fewer hits
         can score higher, so "optimistic" and "pessimistic" are orders, not bounds.
     empty : {"skip", "zero"}
-        Queries without any relevant item are left out of the mean, or count 0.
+        Queries without any relevant item are left out of every figure and curve; or they count
+        with an average precision and a precision of 0, while their recall, 0 of 0 items, is
+        undefined and left out.
     radius : int
         Hamming distance for `Report.precision_radius` and `Report.empty_balls`.
     cutoffs : iterable of int
@@ -101,11 +103,11 @@ def evaluate(
     ranks = np.array([n for n in cutoffs if n <= len(database_codes)], np.int64)
     if isinstance(database_codes, Codes) and isinstance(query_codes, Codes):
         task = Task(query_codes, query_labels, database_codes, database_labels)
-        found = _by_hamming(task, ranks, radius, device, chunk, convention)
+        found = _by_hamming(task, ranks, radius, device, chunk, convention, skip=empty == "skip")
     else:
         ranker = _check_ranker(query_codes, database_codes)
         ranked = RankedTask(query_codes, query_labels, ranker, database_labels)
-        found = _by_distance(ranked, ranks, chunk, convention)
+        found = _by_distance(ranked, ranks, chunk, convention, skip=empty == "skip")
     precisions = found.average_precision
     empty_queries = int(np.isnan(precisions).sum())
     if empty == "zero":
@@ -152,11 +154,17 @@ def _by_hamming(
     device: str,
     chunk: int | None,
     convention: dict[str, Any],
+    *,
+    skip: bool,
 ) -> _Found:
     histograms = task.count(device, chunk)
     _check_any_relevant(histograms.relevant)
+    precisions = average_precision(task, histograms, **convention)
+    if skip:
+        answerable = histograms.relevant.any(axis=1)
+        histograms = Histograms(histograms.items[answerable], histograms.relevant[answerable])
     return _Found(
-        average_precision(task, histograms, **convention),
+        precisions,
         curves.at_ranks(histograms, ranks),
         curves.by_ranking(histograms),
         curves.by_lookup(histograms),
@@ -167,21 +175,28 @@ def _by_hamming(
 
 
 def _by_distance(
-    task: RankedTask, ranks: NDArray[np.int64], chunk: int | None, convention: dict[str, Any]
+    task: RankedTask,
+    ranks: NDArray[np.int64],
+    chunk: int | None,
+    convention: dict[str, Any],
+    *,
+    skip: bool,
 ) -> _Found:
     along = curves.curve_ranks(len(task.database))
     every = np.union1d(ranks, along)
     ranked = task.measure(every, chunk, **convention)
     _check_any_relevant(ranked.total)
+    counted = ranked.total > 0 if skip else np.ones(len(ranked.total), np.bool_)
+    hits, total = ranked.hits[counted], ranked.total[counted]
 
-    def hits(at: NDArray[np.int64]) -> NDArray[np.float64]:
-        return ranked.hits.compress(np.isin(every, at), axis=1)
+    def curve(at: NDArray[np.int64]) -> Curve:
+        return curves.averaged(hits.compress(np.isin(every, at), axis=1), total, at)
 
     nothing = Curve(np.empty(0), np.empty(0), np.empty(0, np.int64))
     return _Found(
         ranked.average_precision,
-        curves.averaged(hits(ranks), ranked.total, ranks),
-        curves.averaged(hits(along), ranked.total, along),
+        curve(ranks),
+        curve(along),
         nothing,
         nothing,
         float("nan"),
