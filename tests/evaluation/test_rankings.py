@@ -215,7 +215,8 @@ def test_what_cannot_be_ranked_is_refused():
     query, database = codes_at([0, 1, 3], bits=3)
     for arguments, message in [
         ((query, [0], np.ones((3, 8)), [0, 1, 0]), "has a method `distances`.*got ndarray"),
-        ((np.ones((1, 3)), [0], database, [0, 1, 0]), "queries that are Codes, got ndarray"),
+        ((np.ones((1, 8)), [0], np.ones((3, 8)), [0, 1, 0]), "got ndarray.*`Codes.from_signs`"),
+        ((np.ones((1, 3)), [0], database, [0, 1, 0]), "are Codes, got ndarray.*from_signs"),
         ((Scaled(query), [0], database, [0, 1, 0]), "queries that are Codes, got Scaled"),
         (([0], [0], Given([[math.nan, 1.0]]), [0, 1]), "NaN, which has no rank"),
         (([0], [0], Given([[1.0, 2.0]]), [0, 1, 1]), "2 database codes but 3 database labels"),

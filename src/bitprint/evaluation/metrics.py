@@ -19,6 +19,8 @@ from bitprint.evaluation.report import Report
 CUTOFFS = tuple(range(100, 1001, 100))
 EMPTY = ("skip", "zero")
 
+_WRAP = "or wrap an array of -1 and +1 with `Codes.from_signs`"
+
 
 def evaluate(
     query_codes: Codes | Queries,
@@ -209,12 +211,12 @@ def _check_ranker(queries: Codes | Queries, database: Codes | Ranker) -> Ranker:
     if isinstance(database, Codes):
         raise ValueError(
             "a database of Codes is ranked by Hamming distance from queries that are Codes, got "
-            f"{type(queries).__name__}; encode both with the same hasher"
+            f"{type(queries).__name__}; encode both with the same hasher, {_WRAP}"
         )
     if not hasattr(database, "distances"):
         raise ValueError(
             "a database is Codes, or has a method `distances` of its own, got "
-            f"{type(database).__name__}; encode it with a hasher"
+            f"{type(database).__name__}; encode it with a hasher, {_WRAP}"
         )
     return database
 
