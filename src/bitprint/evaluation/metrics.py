@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,15 +93,10 @@ def evaluate(
     >>> evaluate(query, [0], database, [0, 0, 1, 1], ties="optimistic").map
     1.0
     """
-    _check_choice("ties", ties, TIES)
-    _check_choice("denominator", denominator, DENOMINATORS)
-    _check_choice("empty", empty, EMPTY)
     cutoffs = sorted(set(cutoffs))
-    _check_at_least("top", top, 1)
+    convention: dict[str, Any] = {"top": top, "ties": ties, "denominator": denominator}
+    check_conventions(**convention, empty=empty, radius=radius, cutoffs=cutoffs)
     _check_at_least("chunk", chunk, 1)
-    _check_at_least("radius", radius, 0)
-    _check_at_least("every cutoff", min(cutoffs, default=None), 1)
-    convention = {"top": top, "ties": ties, "denominator": denominator}
     ranks = np.array([n for n in cutoffs if n <= len(database_codes)], np.int64)
     if isinstance(database_codes, Codes) and isinstance(query_codes, Codes):
         task = Task(query_codes, query_labels, database_codes, database_labels)
@@ -135,6 +130,32 @@ def evaluate(
         empty=empty,
         radius=radius if isinstance(database_codes, Codes) else None,
     )
+
+
+def check_conventions(
+    *,
+    top: int | None = None,
+    ties: str = "expected",
+    denominator: str = "retrieved",
+    empty: str = "skip",
+    radius: int = 2,
+    cutoffs: Sequence[int] = CUTOFFS,
+) -> None:
+    """Raise a ValueError unless `evaluate` takes these options: before long work, say.
+
+    Examples
+    --------
+    >>> check_conventions(top=5000, ties="stable")
+    >>> check_conventions(empty="ignore")
+    Traceback (most recent call last):
+    ValueError: empty is one of skip, zero; got 'ignore'
+    """
+    _check_choice("ties", ties, TIES)
+    _check_choice("denominator", denominator, DENOMINATORS)
+    _check_choice("empty", empty, EMPTY)
+    _check_at_least("top", top, 1)
+    _check_at_least("radius", radius, 0)
+    _check_at_least("every cutoff", min(cutoffs, default=None), 1)
 
 
 class _Found(NamedTuple):
