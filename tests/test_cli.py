@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 import bitprint as bp
 from bitprint import cli
+from bitprint.experiments.cells import KEY
+from bitprint.experiments.tables import experiment_cells
 from bitprint.training.progress import EpochBar
 
 FAST = ["--set", "epochs=2", "--set", "optimizer=adamw", "--set", "lr=0.002"]
@@ -336,6 +338,24 @@ def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
     result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 130
     assert "interrupted; the same command goes on" in result.stderr
+
+
+def test_reproduce_tells_what_the_paper_ran_again(tmp_path, monkeypatch):
+    [cell] = experiment_cells("table2", methods="dpsh", bits=[16], splits=1)
+    about = dict(zip(KEY, cell.key, strict=True))
+    row = about | {"method": "dpsh", "map": 0.941, "map_at": "", "paper_map": 0.763}
+    row |= {"precision_radius2": 0.9, "precision_at_100": 0.9}
+    out = tmp_path / "table2.csv"
+    out.write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
+    monkeypatch.setattr("bitprint.cli.paper._prepare", lambda table, cells: "Table 2")
+    command = ["reproduce", "table2", "--methods", "dpsh", "--bits", 16, "--splits", 1]
+    printed = " ".join(run(*command, "--out", out).split())
+    again = "0.903 at 16 bits, 0.885 at 24 bits, 0.915 at 32 bits, 0.911 at 48 bits"
+    assert again in printed
+    assert again in out.with_suffix(".html").read_text()
+    report = json.loads(run(*command, "--out", out, "--json"))
+    assert report["entries"][0]["difference"] == 0.178
+    assert again in report["notes"][-1]
 
 
 def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys):
