@@ -9,6 +9,7 @@ from bitprint.experiments.html import html_report, stand_ins
 def row(name="itq", bits=12, seed=0, found=0.5, paper="", **changes):
     about = {
         "dataset": "cifar10",
+        "protocol": "1",
         "variant": name,
         "method": name,
         "backbone": "gist",
@@ -115,6 +116,13 @@ def test_what_the_page_says_of_itself():
     deep = Page(html_report("A title", [row(map_at="5000")], command="x")).text
     assert "MAP over the nearest 5000" in deep
     assert "are missing" not in deep
+
+
+def test_the_papers_rerun_is_told_beside_its_figures():
+    page = Page(html_report("T", [row("dpsh", 16, protocol="2", paper=0.763)], command="x"))
+    assert "0.903 at 16 bits" in page.text
+    assert "0.5000.763 (-0.263)" in page.rows[1]
+    assert "re-run" not in html_report("T", [row("dpsh", 12)], command="x")
 
 
 @pytest.mark.parametrize(

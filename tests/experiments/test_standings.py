@@ -7,7 +7,8 @@ from bitprint.experiments.standings import standings
 
 
 def rows(*cells, backbone="net", bits=12):
-    about = {"dataset": "cifar10", "measured_on": "test", "map_at": "", "paper_map": ""}
+    about = {"dataset": "cifar10", "protocol": "1", "measured_on": "test"}
+    about |= {"map_at": "", "paper_map": ""}
     return [
         about
         | {"variant": name, "method": name.partition(" ")[0], "backbone": backbone}

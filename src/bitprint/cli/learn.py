@@ -129,6 +129,15 @@ def _recommended(method: str, network: str, images: int) -> dict[str, Any]:
     return settings
 
 
+def _ranks(text: str) -> list[int]:
+    try:
+        return [int(rank) for rank in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--cutoffs takes numbers with commas, such as 10,100; got {text!r}"
+        ) from None
+
+
 def _labels_of(images: Any, name: str) -> Any:
     """The labels of an image set; where there are none, say how they are given."""
     if images.labels is None:
@@ -179,6 +188,14 @@ def evaluate(
         str, typer.Option(help="expected, stable, optimistic or pessimistic")
     ] = "expected",
     denominator: Annotated[str, typer.Option(help="retrieved, total or min")] = "retrieved",
+    empty: Annotated[
+        str, typer.Option(help="skip queries without a relevant item, or count them as zero")
+    ] = "skip",
+    radius: Annotated[int, typer.Option(help="Hamming distance to measure precision within")] = 2,
+    cutoffs: Annotated[
+        str | None,
+        typer.Option(help="N of precision@N, numbers with commas; 100 to 1000 by default"),
+    ] = None,
     plots: Annotated[Path | None, typer.Option(help="folder for curves as PNG")] = None,
     labels: LabelsOption = None,
     as_json: JsonOption = False,
@@ -186,11 +203,21 @@ def evaluate(
     """Measure a model on the queries of a protocol, which it has not been trained on."""
     from bitprint.data import split_for
     from bitprint.evaluation import evaluate as measure
+    from bitprint.evaluation.metrics import check_conventions
     from bitprint.evaluation.plots import plot_reports
     from bitprint.methods import load
     from bitprint.methods._store import read_description
 
     about = read_description(run)["about"]
+    conventions: dict[str, Any] = {
+        "ties": ties,
+        "denominator": denominator,
+        "empty": empty,
+        "radius": radius,
+    }
+    if cutoffs is not None:
+        conventions["cutoffs"] = _ranks(cutoffs)
+    check_conventions(top=top, **conventions)  # before a long read
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     seed = about.get("seed", 0) if seed is None else seed
@@ -210,8 +237,7 @@ def evaluate(
         hasher.encode(items(split.database)),
         its_labels[split.database],
         top=split.map_at if top is None else top,
-        ties=ties,
-        denominator=denominator,
+        **conventions,
     )
     if plots:
         plot_reports({hasher.name: report}, plots)

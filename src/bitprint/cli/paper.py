@@ -231,12 +231,13 @@ def _report(
     """Print what the table holds of these cells, and write plots and page beside it."""
     from bitprint.experiments.figures import draw_figures
     from bitprint.experiments.html import html_report, stand_ins
+    from bitprint.experiments.published import reruns
     from bitprint.experiments.quick import NOTE
     from bitprint.experiments.standings import standings
     from bitprint.experiments.tables import compare, summarise
 
     rows = _rows_of(cells, out)
-    verdicts, notes = ([], [NOTE]) if quick else (standings(rows), stand_ins(rows))
+    verdicts, notes = ([], [NOTE]) if quick else (standings(rows), stand_ins(rows) + reruns(rows))
     missing = len(cells) - len(rows)
     plots = draw_figures(rows, out, out.with_name(f"{out.stem}_plots"))
     page = out.with_suffix(".html")

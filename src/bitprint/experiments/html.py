@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from bitprint.experiments.published import reruns
 from bitprint.experiments.quick import NOTE
 from bitprint.experiments.standings import standings
 from bitprint.experiments.tables import BELOW, Entry, summarise
@@ -67,7 +68,7 @@ def html_report(
     quick : bool
         The cells are those of `bitprint.experiments.quick`: nothing is said about the methods.
     """
-    notes = [*([NOTE] if quick else stand_ins(rows)), *_conventions(rows)]
+    notes = [*([NOTE] if quick else stand_ins(rows) + reruns(rows)), *_conventions(rows)]
     if missing:
         notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
     body = [
