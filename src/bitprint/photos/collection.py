@@ -197,6 +197,9 @@ class Photos(Closable):
     def add(self, *sources: Source | Listing, progress: Progress | None = None) -> Added:
         """Encode the pictures of sources that are new or have changed.
 
+        Of a picture that is held already the labels change too, if a source gives it any; it is not
+        encoded again for that.
+
         They are written to the index in batches. A call that is interrupted, at any moment, loses
         the last batch; the same call goes on from there.
 
@@ -279,6 +282,7 @@ class Photos(Closable):
             [(old, picture.path) for old, picture in moved],
             removed,
             added.left_out,
+            added.relabelled,
         )
 
     def remove(self, names: Iterable[str | os.PathLike[str]]) -> int:
@@ -302,21 +306,36 @@ class Photos(Closable):
         return len(chosen)
 
     def _encode_changed(self, listing: Listing, progress: Progress | None) -> Added:
-        facts = self._ledger.facts()
-        due = [
-            picture
-            for picture in listing.pictures
-            if facts.get(picture.path, (None, None))[:2] != (picture.size, picture.modified)
-        ]
+        with self.index.transaction():
+            facts = self._ledger.facts()
+            held = self._ledger.labels([p.path for p in listing.pictures if p.path in facts])
+            # A source that gives no labels leaves those that are held.
+            pictures = [
+                picture if picture.labels else picture._replace(labels=held.get(picture.path, ()))
+                for picture in listing.pictures
+            ]
+            due = [
+                picture
+                for picture in pictures
+                if facts.get(picture.path, (None, None))[:2] != (picture.size, picture.modified)
+            ]
+            changed = {picture.path for picture in due}
+            relabelled = [
+                picture
+                for picture in pictures
+                if picture.path not in changed and picture.labels != held[picture.path]
+            ]
+            self._ledger.relabel(relabelled)
         skipped = self._encode(due, progress) if due else []
         discard_kept(kept_beside(self.index.path))
         # What an unreadable file held before it changed is not what it holds now.
         self._ledger.forget([path for path, _ in skipped if path in facts])
         return Added(
             len(due) - len(skipped),
-            len(listing.pictures) - len(due),
+            len(pictures) - len(due),
             listing.skipped + skipped,
             listing.left_out,
+            len(relabelled),
         )
 
     def _encode(self, pictures: Sequence[Picture], progress: Progress | None) -> Skipped:

@@ -66,6 +66,13 @@ class Ledger:
             self._index.add(paths, codes, paths, [picture.labels for picture in pictures])
             self._attach(dict(zip(paths, facts, strict=True)))
 
+    def relabel(self, pictures: Sequence[Picture]) -> None:
+        """Give pictures that are held other labels; their codes stay."""
+        paths = [picture.path for picture in pictures]
+        with self._index.transaction():
+            codes = self._index.codes(paths)
+            self._index.add(paths, codes, paths, [picture.labels for picture in pictures])
+
     def move(self, moved: Sequence[tuple[str, Picture]], facts: dict[str, Fact]) -> None:
         """Give the codes of old paths to the pictures that lie elsewhere now."""
         old = [path for path, _ in moved]
