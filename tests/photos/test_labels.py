@@ -60,7 +60,7 @@ def test_labels_that_come_after_the_pictures(photos, album, table, monkeypatch):
 
 def test_a_source_without_labels_leaves_them(photos, album, table):
     photos.add(table(**{"00.png": "tom", "03.png": "tom"}))
-    os.utime(album / "00.png", (1e9, 1e9))
+    os.utime(album / "00.png", (2e9, 2e9))
     for source in (album, [album / "00.png"], table(**{"00.png": ""})):
         assert photos.add(source).relabelled == 0
         assert (labels(photos)["00.png"], labels(photos)["03.png"]) == (("tom",), ("tom",))
@@ -70,4 +70,39 @@ def test_the_latest_source_that_gives_labels_counts(photos, album, table):
     photos.add(album, table(**{"cats/01.png": "tom"}))
     assert labels(photos)["01.png"] == ("tom",)
     assert photos.add(album).relabelled == 1
+    assert labels(photos)["01.png"] == ("cats",)
+
+
+def test_sync_keeps_labels_that_came_from_no_folder(photos, album, table):
+    named = ["00.png", "03.png", "cats/01.png", "cats/04.png", "cats/07.png"]
+    photos.add(album, table(**dict.fromkeys(named, "tom")))
+    os.utime(album / "00.png", (2e9, 2e9))
+    (album / "03.png").rename(album / "three.png")
+    os.utime(album / "cats" / "01.png", (2e9, 2e9))
+    (album / "cats" / "04.png").rename(album / "cats" / "four.png")
+    (album / "cats" / "07.png").rename(album / "dogs" / "seven.png")
+    synced = photos.sync()
+    assert (synced.new, len(synced.moved), synced.relabelled) == (2, 3, 0)
+    tom = ["00.png", "01.png", "four.png", "seven.png", "three.png"]
+    assert sorted(name for name, some in labels(photos).items() if some == ("tom",)) == tom
+    assert photos.sync() == (0, 12, [], [], [], [], 0)
+
+
+def test_labels_of_a_folder_change_with_it(photos, album):
+    photos.add(album)
+    (album / "cats" / "01.png").rename(album / "one.png")
+    (album / "00.png").rename(album / "cats" / "zero.png")
+    (album / "dogs" / "02.png").rename(album / "cats" / "two.png")
+    photos.sync()
+    moved = [labels(photos).get(f"{name}.png") for name in ("one", "zero", "two")]
+    assert moved == [None, ("cats",), ("cats",)]
+    (album / "cats").rename(album / "tigers")
+    photos.sync(album)
+    assert photos.index.labels() == ["dogs", "tigers"]
+
+
+def test_a_folder_around_what_is_held_gives_its_labels_with_sync(photos, album):
+    photos.add(album / "cats")
+    synced = photos.sync(album)
+    assert (synced.new, synced.unchanged, synced.relabelled) == (8, 4, 4)
     assert labels(photos)["01.png"] == ("cats",)

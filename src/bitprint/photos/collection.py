@@ -23,7 +23,7 @@ from bitprint.photos.ledger import Ledger
 from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
 from bitprint.photos.results import Added, Synced
 from bitprint.photos.sources import list_for_new, list_some
-from bitprint.photos.syncing import find_gone, find_moved, list_again, list_folders
+from bitprint.photos.syncing import find_gone, find_moved, keep_labels, list_again, list_folders
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.stores import Store, check_same, index_exists, open_index, shown_place
 
@@ -219,7 +219,8 @@ class Photos(Closable):
         """Bring the index in step with what was added to it, or with some folders.
 
         A picture that has moved, which its size, date and first 64 KiB tell, gets its new path
-        without being encoded again. One that is gone is removed from the index.
+        without being encoded again. One that is gone is removed from the index. Labels that came
+        from a folder change with it; others stay.
 
         Parameters
         ----------
@@ -270,6 +271,7 @@ class Photos(Closable):
             and (not folders or any(is_below(path, place) for place in listing.folders))
         ]
         with self.index.transaction():
+            listing, moved = keep_labels(listing, moved, self._ledger, facts)
             self._ledger.move(moved, facts)
             self._ledger.forget(removed)
             self._ledger.add_places(listing)

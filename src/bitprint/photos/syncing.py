@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from bitprint.photos.below import OrderedPaths
+from bitprint.photos.below import OrderedPaths, folder_labels
 from bitprint.photos.files import (
     Listing,
     Picture,
@@ -18,6 +18,8 @@ from bitprint.photos.files import (
 )
 from bitprint.photos.ledger import Fact, Ledger
 from bitprint.photos.sources import check_found, list_each, merge
+
+Moved = list[tuple[str, Picture]]  # old paths, with the pictures where they lie now
 
 
 def list_folders(
@@ -71,9 +73,7 @@ def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
     return gone
 
 
-def find_moved(
-    pictures: Sequence[Picture], gone: Sequence[str], facts: dict[str, Fact]
-) -> list[tuple[str, Picture]]:
+def find_moved(pictures: Sequence[Picture], gone: Sequence[str], facts: dict[str, Fact]) -> Moved:
     """Pair the paths that are gone with new pictures of the same size, date and beginning."""
     candidates: dict[tuple[int, int], list[str]] = {}
     for path in gone:
@@ -89,3 +89,26 @@ def find_moved(
             similar.remove(old)
             moved.append((old, picture))
     return moved
+
+
+def keep_labels(
+    listing: Listing, moved: Moved, ledger: Ledger, facts: dict[str, Fact]
+) -> tuple[Listing, Moved]:
+    """Give pictures the labels that they are held with, unless a folder gave them these.
+
+    Labels of a folder change with the folder that a picture lies in; those of a CSV stay.
+    """
+    before = {picture.path: picture.path for picture in listing.pictures if picture.path in facts}
+    before |= {picture.path: old for old, picture in moved}
+    paths = list(before.values())
+    held = ledger.labels(paths)
+    by_folder = folder_labels(paths, ledger.places().folders)
+
+    def labelled(picture: Picture) -> Picture:
+        old = before.get(picture.path, "")
+        labels = held.get(old, ())
+        given = not labels or labels == by_folder.get(old)
+        return picture if given else picture._replace(labels=labels)
+
+    pictures = [labelled(picture) for picture in listing.pictures]
+    return listing._replace(pictures=pictures), [(old, labelled(new)) for old, new in moved]
