@@ -19,7 +19,7 @@ from bitprint.photos.files import (
     is_below,
 )
 from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
-from bitprint.photos.ledger import Ledger
+from bitprint.photos.ledger import Fact, Ledger
 from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
 from bitprint.photos.results import Added, Synced
 from bitprint.photos.sources import list_for_new, list_some
@@ -271,7 +271,11 @@ class Photos(Closable):
             and (not folders or any(is_below(path, place) for place in listing.folders))
         ]
         with self.index.transaction():
-            listing, moved = keep_labels(listing, moved, self._ledger, facts)
+            # Another process may have synced since.
+            held = self._ledger.facts()
+            moved = [(old, picture) for old, picture in moved if held.get(old) == facts[old]]
+            removed = [path for path in removed if held.get(path) == facts[path]]
+            listing, moved = keep_labels(listing, moved, self._ledger, held)
             self._ledger.move(moved, facts)
             self._ledger.forget(removed)
             self._ledger.add_places(listing)
@@ -292,17 +296,19 @@ class Photos(Closable):
 
         The files stay where they are, and come back with the next `add` of their folder.
         """
-        held = OrderedPaths(self._ledger.facts())
         chosen: dict[str, None] = {}
         places = []
-        for name in names:
-            place = absolute(Path(name)).as_posix()
-            below = held.below(place)
-            if not below:
-                raise ValueError(f"{self.index.path}: holds no picture {name}, and none below it")
-            chosen |= dict.fromkeys(below)
-            places.append(place)
         with self.index.transaction():
+            held = OrderedPaths(self._ledger.facts())
+            for name in names:
+                place = absolute(Path(name)).as_posix()
+                below = held.below(place)
+                if not below:
+                    raise ValueError(
+                        f"{self.index.path}: holds no picture {name}, and none below it"
+                    )
+                chosen |= dict.fromkeys(below)
+                places.append(place)
             self._ledger.forget(list(chosen))
             self._ledger.drop_places(places)
         return len(chosen)
@@ -330,8 +336,7 @@ class Photos(Closable):
             self._ledger.relabel(relabelled)
         skipped = self._encode(due, progress) if due else []
         discard_kept(kept_beside(self.index.path))
-        # What an unreadable file held before it changed is not what it holds now.
-        self._ledger.forget([path for path, _ in skipped if path in facts])
+        self._forget_unreadable([path for path, _ in skipped if path in facts], facts)
         return Added(
             len(due) - len(skipped),
             len(pictures) - len(due),
@@ -339,6 +344,13 @@ class Photos(Closable):
             listing.left_out,
             len(relabelled),
         )
+
+    def _forget_unreadable(self, paths: Sequence[str], facts: dict[str, Fact]) -> None:
+        """Remove what files held before they changed, unless another process was here since."""
+        if paths:
+            with self.index.transaction():
+                held = self._ledger.facts()
+                self._ledger.forget([path for path in paths if held.get(path) == facts[path]])
 
     def _encode(self, pictures: Sequence[Picture], progress: Progress | None) -> Skipped:
         from bitprint.photos.encoding import encode_pictures

@@ -94,8 +94,9 @@ class Ledger:
 
     def add_places(self, listing: Listing) -> None:
         """Remember where a listing comes from."""
-        folders, parents = self.places()
-        self._write_places(folders + listing.folders, parents + listing.parents)
+        with self._index.transaction():
+            folders, parents = self.places()
+            self._write_places(folders + listing.folders, parents + listing.parents)
 
     def drop_places(self, names: Iterable[str] = ()) -> None:
         """Forget these places, and those that are gone and of which no picture is held."""
