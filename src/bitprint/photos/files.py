@@ -61,7 +61,7 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
         A folder: every picture in it and below it, hidden ones left out; the first-level
         sub-folder that a picture lies in is its label. A CSV: the files in its column `file`,
         relative to the CSV, with the labels of its column `label` or `labels` (several joined by
-        `|`), if it has one. Names: those files.
+        `|`), if it has one; spaces around names do no harm, nor backslashes. Names: those files.
     known : iterable of str
         Folders that were listed before. In a folder below one of them pictures have the labels
         that they have there.
@@ -85,7 +85,9 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such folder or file")
     if path.suffix.lower() == ".csv":
-        return _list_named((path.parent / name, labels) for name, labels in _csv_rows(path))
+        return _list_named(
+            (_as_on_disk(path.parent, name), labels) for name, labels in _csv_rows(path)
+        )
     return _list_named([(path, ())])
 
 
@@ -199,15 +201,32 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield file and labels of every row."""
     with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
         reader = csv.DictReader(file)
-        columns = reader.fieldnames or []
-        if "file" not in columns:
-            raise ValueError(
-                f"{path}: the first line must name a column file, "
-                f"found {printable(', '.join(columns)) or 'nothing'}"
-            )
-        label = "label" if "label" in columns else "labels"
-        for row in reader:
-            if not row["file"]:
-                raise ValueError(f"{path}, line {reader.line_num}: the name of a file is missing")
-            names = (row.get(label) or "").split("|")
-            yield row["file"], tuple(name.strip() for name in names if name.strip())
+        try:
+            columns = reader.fieldnames or []
+            if "file" not in columns:
+                raise ValueError(
+                    f"{path}: the first line must name a column file, "
+                    f"found {printable(', '.join(columns)) or 'nothing'}"
+                )
+            label = "label" if "label" in columns else "labels"
+            for row in reader:
+                if not (row["file"] or "").strip():
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: the name of a file is missing"
+                    )
+                names = (row.get(label) or "").split("|")
+                yield row["file"], tuple(name.strip() for name in names if name.strip())
+        except csv.Error as error:
+            line = reader.reader.line_num  # that of a row without errors is one behind
+            raise ValueError(f"{path}, line {line}: not CSV ({error})") from error
+
+
+def _as_on_disk(folder: Path, written: str) -> Path:
+    """Return the file of a row: spaces around a name, and backslashes, may be the list's alone."""
+    stripped = written.strip()
+    names = dict.fromkeys([written, stripped, stripped.replace("\\", "/")])
+    if len(names) > 1:
+        for name in names:
+            if os.path.lexists(folder / name):
+                return folder / name
+    return folder / stripped
