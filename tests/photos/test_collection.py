@@ -285,6 +285,86 @@ def test_sync_looks_after_files_that_were_named(photos, album, tmp_path):
     assert photos.index.labels() == ["b", "c"]
 
 
+def move_and_link(folder, place):
+    """Move a folder to another disk, as people do when one is full, and leave a link."""
+    place.mkdir()
+    folder.rename(place / folder.name)
+    folder.symlink_to(place / folder.name)
+
+
+def test_sync_looks_after_a_sub_folder_that_became_a_link(photos, encoder, album, tmp_path):
+    photos.add(album)
+    files = album_files(album)
+    move_and_link(album / "cats", tmp_path / "disk2")
+    assert photos.sync() == (0, 12, [], [], [], [], 0)
+    Image.fromarray(draw_shapes(50, size=16).pixels[49]).save(album / "cats" / "01.png")
+    (album / "cats" / "04.png").unlink()
+    del files[album.resolve() / "cats" / "04.png"]
+    synced = photos.sync(album)
+    assert (synced.new, synced.unchanged, len(synced.removed)) == (1, 10, 1)
+    assert content(photos) == expected_content(encoder, files)
+    for path in [*album.glob("*.png"), *album.glob("dogs/*.png")]:
+        path.unlink()
+    assert len(photos.sync().removed) == 8
+
+
+def test_sync_looks_after_a_folder_that_became_a_link(photos, encoder, album, tmp_path):
+    photos.add(album)
+    photos.add([album / "00.png"])
+    files = album_files(album)
+    move_and_link(album, tmp_path / "disk2")
+    Image.fromarray(draw_shapes(50, size=16).pixels[49]).save(album / "00.png")
+    synced = photos.sync()
+    assert (synced.new, synced.unchanged, synced.removed) == (1, 11, [])
+    assert content(photos) == expected_content(encoder, files)
+    assert photos.roots == [tmp_path / "album"]
+
+
+def test_sync_looks_after_named_files_in_a_folder_that_became_a_link(photos, album, tmp_path):
+    table = tmp_path / "list.csv"
+    table.write_text("file,label\nalbum/cats/01.png,tom\nalbum/cats/04.png,tom\n")
+    photos.add(table)
+    move_and_link(album / "cats", tmp_path / "disk2")
+    os.utime(album / "cats" / "01.png", (2e9, 2e9))
+    synced = photos.sync()
+    assert (synced.new, synced.unchanged, synced.removed) == (1, 1, [])
+    assert [item.labels for item in photos.index.items(photos.index.ids())] == [("tom",)] * 2
+
+
+def test_a_picture_that_became_a_folder_is_gone(photos, album):
+    photos.add(album)
+    (album / "00.png").unlink()
+    (album / "00.png").mkdir()
+    (album / "03.png").rename(album / "00.png" / "03.png")
+    synced = photos.sync()
+    root = album.resolve()
+    assert synced.removed == [f"{root}/00.png"]
+    assert synced.moved == [(f"{root}/03.png", f"{root}/00.png/03.png")]
+    assert len(photos.index) == 11
+
+
+def test_a_folder_that_cannot_be_read_is_told_once(photos, album, monkeypatch):
+    photos.add(album)
+    closed = str(album.resolve() / "cats")
+    original = os.scandir, Path.stat
+
+    def scandir(path):
+        if str(path) == closed:
+            raise PermissionError(13, "Permission denied", closed)
+        return original[0](path)
+
+    def stat(self, **options):
+        if self.parent == Path(closed):
+            raise PermissionError(13, "Permission denied", str(self))
+        return original[1](self, **options)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(Path, "stat", stat)
+    synced = photos.sync()
+    assert synced.skipped == [(closed, "Permission denied")]
+    assert (synced.unchanged, synced.removed, len(photos.index)) == (8, [], 12)
+
+
 def test_remove(photos, album, monkeypatch):
     photos.add(album)
     monkeypatch.chdir(album)

@@ -140,6 +140,9 @@ def test_gone_means_that_nothing_is_there(tmp_path):
     assert not is_gone(str(file))
     assert is_gone(str(tmp_path / "b.jpg"))
     assert is_gone(str(file / "c.jpg"))
+    assert is_gone(str(tmp_path))
+    (tmp_path / "link.jpg").symlink_to(file)
+    assert not is_gone(str(tmp_path / "link.jpg"))
 
 
 def test_names_are_safe_to_print():

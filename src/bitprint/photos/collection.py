@@ -220,7 +220,8 @@ class Photos(Closable):
 
         A picture that has moved, which its size, date and first 64 KiB tell, gets its new path
         without being encoded again. One that is gone is removed from the index. Labels that came
-        from a folder change with it; others stay.
+        from a folder change with it; others stay. A sub-folder that has become a link is not
+        searched for new pictures, but those that are held of it are looked after.
 
         Parameters
         ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bitprint.photos.below import OrderedPaths, folder_labels
@@ -14,7 +14,8 @@ from bitprint.photos.files import (
     content_digest,
     is_below,
     is_gone,
-    list_pictures,
+    list_folder,
+    look_again,
 )
 from bitprint.photos.ledger import Fact, Ledger
 from bitprint.photos.sources import check_found, list_each, merge
@@ -33,7 +34,9 @@ def list_folders(
         place = absolute(Path(folder)).as_posix()
         if not held.below(place) and not any(is_below(place, root) for root in known):
             check_found(folder, listing)
-    return merge(listings)
+    listing = merge(listings)
+    below = {path for place in listing.folders for path in held.below(place)}
+    return _with_missed(listing, below)
 
 
 def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
@@ -45,14 +48,22 @@ def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
                 f"{folder}: no such folder any more; mount the disk it lies on, sync the folder "
                 "that it has moved to, or remove it from the index"
             )
-    held = OrderedPaths(facts)
-    inside = {path for folder in folders for path in held.below(folder)}
-    named = [path for path in facts if path not in inside and not is_gone(path)]
-    single = list_pictures(named)
-    labels = ledger.labels(named)
-    pictures = [picture._replace(labels=labels[picture.path]) for picture in single.pictures]
-    merged = merge([single._replace(pictures=pictures), *list_each(folders)])
-    return merged._replace(folders=folders)
+    # By the names they are held under: a folder that has become a link holds the same pictures.
+    listings = [list_folder(Path(folder), Path(folder)) for folder in folders]
+    return _with_missed(merge(listings), facts)
+
+
+def _with_missed(listing: Listing, paths: Collection[str]) -> Listing:
+    """Add those of the paths that are held which a listing of folders has not found.
+
+    They were named one by one, or lie in a folder that has become a link.
+    """
+    held = OrderedPaths(paths)
+    found = {picture.path for picture in listing.pictures}
+    # A folder that cannot be read is told once, not with all that is held of it.
+    found.update(path for place, _ in listing.skipped for path in held.below(place))
+    missed = [path for path in paths if path not in found and not is_gone(path)]
+    return merge([listing, look_again(missed)])
 
 
 def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
