@@ -432,3 +432,14 @@ def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):
     result = call("index", "photos.bp", "add", album, "--model", model)
     assert result.exit_code == 130
     assert "the same command goes on" in result.stderr
+
+
+def test_labels_that_have_changed_are_told(album, model):
+    names = [f"cats/{number}.png" for number in (0, 2)]
+    Path("list.csv").write_text("file,label\n" + "".join(f"{album}/{name},tom\n" for name in names))
+    run("index", "photos.bp", "add", album, "--model", model)
+    assert "0 new, 2 unchanged, 2 relabelled, 0 skipped, 6 held" in (
+        run("index", "photos.bp", "add", "list.csv")
+    )
+    assert "0 new, 2 unchanged, 0 skipped" in run("index", "photos.bp", "add", "list.csv")
+    assert json.loads(run("index", "photos.bp", "add", "list.csv", "--json"))["relabelled"] == 0

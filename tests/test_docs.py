@@ -22,7 +22,7 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
 
 
 def check_own_photos(names, printed):
-    assert "Added(new=61, unchanged=0, skipped=[], left_out=[])" in printed
+    assert "Added(new=61, unchanged=0, skipped=[], left_out=[], relabelled=0)" in printed
     assert Path(names["ids"][0, 0]).name in ("scene-07.jpg", "smaller.png")
     assert any(
         {"scene-07.jpg", "smaller.png"} <= {Path(i).name for i in group.ids}

@@ -64,7 +64,7 @@ def album_files(album):
 
 def test_a_folder_is_encoded_file_by_file(photos, encoder, album):
     added = photos.add(album)
-    assert added == (12, 0, [], [])
+    assert added == (12, 0, [], [], 0)
     assert content(photos) == expected_content(encoder, album_files(album))
     assert photos.index.labels() == ["cats", "dogs"]
     assert photos.roots == [album.resolve()]
@@ -98,7 +98,7 @@ def test_every_format_and_every_orientation(photos, encoder, tmp_path):
         turned.save(tmp_path / f"turned.{kind}", exif=exif, **options)
     upright.save(tmp_path / "animated.gif", save_all=True, append_images=[turned])
     total = len(FORMATS) + 4
-    assert photos.add(tmp_path) == (total, 0, [], [])
+    assert photos.add(tmp_path) == (total, 0, [], [], 0)
     ids, distances = photos.index.search(encoder.encode([pixels]), k=total)
     nearest = dict(zip([Path(name).name for name in ids[0]], distances[0].tolist(), strict=True))
     lossless = ["upright.png", "upright.bmp", "upright.tiff"]
@@ -127,11 +127,11 @@ def test_only_what_is_new_or_changed_is_encoded(photos, encoder, album, encoded)
     photos.add(album)
     assert sum(encoded) == 12
     encoded.clear()
-    assert photos.add(album) == (0, 12, [], [])
+    assert photos.add(album) == (0, 12, [], [], 0)
     assert encoded == []
     Image.fromarray(draw_shapes(50, size=16).pixels[49]).save(album / "cats" / "01.png")
     (album / "new.png").write_bytes((album / "00.png").read_bytes())
-    assert photos.add(album) == (2, 11, [], [])
+    assert photos.add(album) == (2, 11, [], [], 0)
     assert sum(encoded) == 2
     assert content(photos) == expected_content(encoder, album_files(album))
 
@@ -141,7 +141,7 @@ def test_a_change_that_keeps_the_size_is_noticed_by_the_date(photos, encoder, tm
     for number, pixels in enumerate(draw_shapes(2, size=16).pixels):
         Image.fromarray(pixels).save(path)
         os.utime(path, ns=(0, 10**18 + number))
-        assert photos.add(tmp_path) == (1, 0, [], [])
+        assert photos.add(tmp_path) == (1, 0, [], [], 0)
         assert content(photos) == expected_content(encoder, {path.resolve(): ()})
 
 
@@ -156,13 +156,13 @@ def test_a_picture_that_became_unreadable_is_no_longer_found(photos, album):
 def test_what_was_removed_behind_our_back_comes_again(photos, album):
     photos.add(album)
     photos.index.remove(photos.index.ids()[:3])
-    assert photos.add(album) == (3, 9, [], [])
+    assert photos.add(album) == (3, 9, [], [], 0)
 
 
 def test_names_and_csv(photos, encoder, album, tmp_path):
     table = tmp_path / "list.csv"
     table.write_text("file,label\nalbum/cats/01.png,tom\nalbum/00.png,\n")
-    assert photos.add(table) == (2, 0, [], [])
+    assert photos.add(table) == (2, 0, [], [], 0)
     assert photos.add([str(album / "03.png"), str(album / "no.png")]).new == 1
     root = album.resolve()
     files = {root / "cats/01.png": ("tom",), root / "00.png": (), root / "03.png": ()}
@@ -183,12 +183,12 @@ def test_odd_names(photos, encoder, tmp_path):
     for name, pixels in zip(names, draw_shapes(5, size=16).pixels, strict=True):
         Image.fromarray(pixels).save(album / "plain.png")
         (album / "plain.png").rename(album / os.fsdecode(name + b".png"))
-    assert photos.add(album) == (5, 0, [], [])
+    assert photos.add(album) == (5, 0, [], [], 0)
     assert content(photos) == expected_content(
         encoder, dict.fromkeys(album.resolve().iterdir(), ())
     )
-    assert photos.add(album) == (0, 5, [], [])
-    assert photos.sync() == (0, 5, [], [], [], [])
+    assert photos.add(album) == (0, 5, [], [], 0)
+    assert photos.sync() == (0, 5, [], [], [], [], 0)
 
 
 def test_sync_notices_what_moved_changed_and_went(photos, encoder, album, encoded):
@@ -205,14 +205,14 @@ def test_sync_notices_what_moved_changed_and_went(photos, encoder, album, encode
     assert synced.removed == [f"{root}/00.png"]
     assert sum(encoded) == 2
     assert content(photos) == expected_content(encoder, album_files(album))
-    assert photos.sync() == (0, 12, [], [], [], [])
+    assert photos.sync() == (0, 12, [], [], [], [], 0)
 
 
 def test_sync_takes_no_file_of_a_folder_for_one_that_was_named(photos, album):
     for path in album.glob("*.png"):
         path.unlink()
     photos.add(album)
-    assert photos.sync() == (0, 8, [], [], [], [])
+    assert photos.sync() == (0, 8, [], [], [], [], 0)
     assert photos.roots == [album.resolve()]
 
 
@@ -249,7 +249,7 @@ def test_a_folder_that_moved_is_followed_when_it_is_named(photos, encoder, album
     assert encoded == []
     assert photos.roots == [moved.resolve()]
     assert content(photos) == expected_content(encoder, album_files(moved))
-    assert photos.sync() == (0, 12, [], [], [], [])
+    assert photos.sync() == (0, 12, [], [], [], [], 0)
 
 
 def test_an_unmounted_disk_is_not_taken_for_deleted_pictures(photos, album):
@@ -283,6 +283,86 @@ def test_sync_looks_after_files_that_were_named(photos, album, tmp_path):
     synced = photos.sync()
     assert (synced.new, synced.unchanged, len(synced.removed)) == (1, 1, 1)
     assert photos.index.labels() == ["b", "c"]
+
+
+def move_and_link(folder, place):
+    """Move a folder to another disk, as people do when one is full, and leave a link."""
+    place.mkdir()
+    folder.rename(place / folder.name)
+    folder.symlink_to(place / folder.name)
+
+
+def test_sync_looks_after_a_sub_folder_that_became_a_link(photos, encoder, album, tmp_path):
+    photos.add(album)
+    files = album_files(album)
+    move_and_link(album / "cats", tmp_path / "disk2")
+    assert photos.sync() == (0, 12, [], [], [], [], 0)
+    Image.fromarray(draw_shapes(50, size=16).pixels[49]).save(album / "cats" / "01.png")
+    (album / "cats" / "04.png").unlink()
+    del files[album.resolve() / "cats" / "04.png"]
+    synced = photos.sync(album)
+    assert (synced.new, synced.unchanged, len(synced.removed)) == (1, 10, 1)
+    assert content(photos) == expected_content(encoder, files)
+    for path in [*album.glob("*.png"), *album.glob("dogs/*.png")]:
+        path.unlink()
+    assert len(photos.sync().removed) == 8
+
+
+def test_sync_looks_after_a_folder_that_became_a_link(photos, encoder, album, tmp_path):
+    photos.add(album)
+    photos.add([album / "00.png"])
+    files = album_files(album)
+    move_and_link(album, tmp_path / "disk2")
+    Image.fromarray(draw_shapes(50, size=16).pixels[49]).save(album / "00.png")
+    synced = photos.sync()
+    assert (synced.new, synced.unchanged, synced.removed) == (1, 11, [])
+    assert content(photos) == expected_content(encoder, files)
+    assert photos.roots == [tmp_path / "album"]
+
+
+def test_sync_looks_after_named_files_in_a_folder_that_became_a_link(photos, album, tmp_path):
+    table = tmp_path / "list.csv"
+    table.write_text("file,label\nalbum/cats/01.png,tom\nalbum/cats/04.png,tom\n")
+    photos.add(table)
+    move_and_link(album / "cats", tmp_path / "disk2")
+    os.utime(album / "cats" / "01.png", (2e9, 2e9))
+    synced = photos.sync()
+    assert (synced.new, synced.unchanged, synced.removed) == (1, 1, [])
+    assert [item.labels for item in photos.index.items(photos.index.ids())] == [("tom",)] * 2
+
+
+def test_a_picture_that_became_a_folder_is_gone(photos, album):
+    photos.add(album)
+    (album / "00.png").unlink()
+    (album / "00.png").mkdir()
+    (album / "03.png").rename(album / "00.png" / "03.png")
+    synced = photos.sync()
+    root = album.resolve()
+    assert synced.removed == [f"{root}/00.png"]
+    assert synced.moved == [(f"{root}/03.png", f"{root}/00.png/03.png")]
+    assert len(photos.index) == 11
+
+
+def test_a_folder_that_cannot_be_read_is_told_once(photos, album, monkeypatch):
+    photos.add(album)
+    closed = str(album.resolve() / "cats")
+    original = os.scandir, Path.stat
+
+    def scandir(path):
+        if str(path) == closed:
+            raise PermissionError(13, "Permission denied", closed)
+        return original[0](path)
+
+    def stat(self, **options):
+        if self.parent == Path(closed):
+            raise PermissionError(13, "Permission denied", str(self))
+        return original[1](self, **options)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(Path, "stat", stat)
+    synced = photos.sync()
+    assert synced.skipped == [(closed, "Permission denied")]
+    assert (synced.unchanged, synced.removed, len(photos.index)) == (8, [], 12)
 
 
 def test_remove(photos, album, monkeypatch):
@@ -353,7 +433,7 @@ def test_sync_of_an_empty_folder_is_an_error_unless_it_is_known(photos, album, t
             photos.sync(*folders)
     assert photos.roots == [album.resolve()]
     (album / "birds").mkdir()
-    assert photos.sync(album / "birds") == (0, 0, [], [], [], [])
+    assert photos.sync(album / "birds") == (0, 0, [], [], [], [], 0)
 
 
 def in_child(task):
@@ -403,7 +483,7 @@ def test_killed_and_continued_equals_uninterrupted(encoder, tmp_path, monkeypatc
     assert sizes[0] >= 8
     assert all(size % 8 == 0 or size == 100 for size in sizes)
     with Photos.open(path) as photos, Photos.create(tmp_path / "whole.bp", encoder) as whole:
-        assert photos.add(album) == (100 - sizes[-1], sizes[-1], [], [])
+        assert photos.add(album) == (100 - sizes[-1], sizes[-1], [], [], 0)
         whole.add(album)
         assert photos.index.ids().tolist() == whole.index.ids().tolist()
         assert content(photos) == content(whole)
@@ -432,7 +512,7 @@ def test_a_model_is_learned_from_the_pictures_once(tmp_path, album, monkeypatch)
     ) as photos:
         assert reports == [(12, 12)]
         assert photos.encoder.pictures == 12
-        assert photos.add(album) == (12, 0, [], [])
+        assert photos.add(album) == (12, 0, [], [], 0)
         pixels = np.stack([decode_image(name, 256) for name in photos.index.ids()])
         vectors = pixels.reshape(12, -1) / np.float32(255)
         expected = create("itq", bits=16).fit(vectors).encode(vectors)
@@ -454,7 +534,7 @@ def test_work_of_some_seconds_is_kept_when_it_is_interrupted(photos, album, monk
     with pytest.raises(KeyboardInterrupt):
         photos.add(album, progress=interrupt)
     assert len(photos.index) == 6
-    assert photos.add(album) == (6, 6, [], [])
+    assert photos.add(album) == (6, 6, [], [], 0)
 
 
 def _never(paths, size, batch_size):
@@ -466,7 +546,7 @@ def test_what_is_listed_already_is_not_listed_again(album, tmp_path, monkeypatch
     listing = list_pictures(album)
     monkeypatch.setattr(os, "walk", None)
     with Photos.learn(tmp_path / "photos.bp", listing, bits=8, features="pixels") as photos:
-        assert photos.add(listing) == (12, 0, [], [])
+        assert photos.add(listing) == (12, 0, [], [], 0)
         assert photos.roots == [album.resolve()]
         held = [picture.path for picture in listing.pictures]
         assert sorted(photos.index.ids()) == held
@@ -480,7 +560,7 @@ def test_a_large_folder_is_sampled(album, tmp_path, monkeypatch):
     monkeypatch.setattr(learning, "SAMPLE", 5)
     with Photos.learn(tmp_path / "a.bp", album, bits=8, features="pixels") as photos:
         assert photos.encoder.pictures == 5
-        assert photos.add(album) == (12, 0, [], [])
+        assert photos.add(album) == (12, 0, [], [], 0)
     with Photos.learn(tmp_path / "b.bp", album, bits=8, features="pixels") as twin:
         assert twin.index.model == photos.index.model
 

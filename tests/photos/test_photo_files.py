@@ -79,12 +79,39 @@ def test_a_csv(tmp_path):
     assert names(list_pictures(table), tmp_path) == ["a.jpg"]
 
 
+def test_a_csv_of_another_system_or_typed_by_hand(tmp_path):
+    write(tmp_path / "sub" / "a.jpg")
+    write(tmp_path / "b.jpg")
+    rows = ["file,label", "sub\\a.jpg,x", " b.jpg ,y", "sub\\gone.jpg,z", " ../" + "c" * 300 + ",z"]
+    table = write(tmp_path / "list.csv", "\r\n".join(rows).encode())
+    listing = list_pictures(table)
+    assert names(listing, tmp_path) == ["b.jpg", "sub/a.jpg"]
+    assert [picture.labels for picture in listing.pictures] == [("y",), ("x",)]
+    assert [reason for _, reason in listing.skipped] == ["no such file", "File name too long"]
+
+
+def test_a_csv_may_name_files_with_spaces_and_backslashes(tmp_path):
+    for name in (" a.jpg", "a.jpg", "sub\\b.jpg", "sub/b.jpg"):
+        write(tmp_path / name)
+    table = write(tmp_path / "list.csv", b"file\n a.jpg\nsub\\b.jpg\n")
+    assert names(list_pictures(table), tmp_path) == [" a.jpg", "sub\\b.jpg"]
+
+
 def test_csv_errors(tmp_path):
     table = write(tmp_path / "list.csv", b"path\na.jpg\n")
     with pytest.raises(ValueError, match=r"list\.csv: the first line must name a column file"):
         list_pictures(table)
     write(table, b"file,label\n,x\n")
     with pytest.raises(ValueError, match=r"list\.csv, line 2: the name of a file is missing"):
+        list_pictures(table)
+    write(table, b"file,label\n ,x\n")
+    with pytest.raises(ValueError, match=r"list\.csv, line 2: the name of a file is missing"):
+        list_pictures(table)
+    write(table, b"file,label\na.jpg,x\nb.jpg," + b"y" * 200_000 + b"\n")
+    with pytest.raises(ValueError, match=r"list\.csv, line 3: not CSV \(field larger than"):
+        list_pictures(table)
+    write(table, b"file," + b"y" * 200_000 + b"\n")
+    with pytest.raises(ValueError, match=r"list\.csv, line 1: not CSV"):
         list_pictures(table)
 
 
@@ -113,6 +140,9 @@ def test_gone_means_that_nothing_is_there(tmp_path):
     assert not is_gone(str(file))
     assert is_gone(str(tmp_path / "b.jpg"))
     assert is_gone(str(file / "c.jpg"))
+    assert is_gone(str(tmp_path))
+    (tmp_path / "link.jpg").symlink_to(file)
+    assert not is_gone(str(tmp_path / "link.jpg"))
 
 
 def test_names_are_safe_to_print():

@@ -72,7 +72,7 @@ def test_features_that_were_kept_are_used_and_discarded(postgres_places, album, 
         assert len(waiting) == 1
         with monkeypatch.context() as patch:
             patch.setattr(encoding, "decode_ahead", lambda paths, *_: iter(paths))
-            assert photos.add(album) == (8, 0, [], [])
+            assert photos.add(album) == (8, 0, [], [], 0)
     assert not waiting[0].parent.exists()
     with pytest.raises(FileExistsError, match="exists already") as refused:
         Photos.learn(place, album)

@@ -15,11 +15,12 @@ def print_about(about: dict[str, Any], as_json: bool) -> None:
     if as_json:
         output.print_json(data=about, ensure_ascii=True)
         return
-    counts = ("new", "unchanged", "skipped", "moved", "removed", "held")
+    counts = ("new", "unchanged", "relabelled", "skipped", "moved", "removed", "held")
     parts = [
         f"{value if isinstance(value, int) else len(value)} {name}"
         for name in counts
-        if (value := about.get(name)) is not None
+        # Other labels are rare: they are told where there are some.
+        if (value := about.get(name)) is not None and (value or name != "relabelled")
     ]
     say(", ".join(parts))
     for name in ("bits", "model", "bytes"):

@@ -44,6 +44,22 @@ def outermost(places: Iterable[str]) -> list[str]:
     return sorted(kept)
 
 
+def folder_labels(paths: Iterable[str], folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the labels of paths that lie below a folder: the first-level sub-folder, if any.
+
+    Examples
+    --------
+    >>> folder_labels(["/photos/cats/wild/tom.jpg", "/photos/a.jpg", "/b.jpg"], ["/photos"])
+    {'/photos/a.jpg': (), '/photos/cats/wild/tom.jpg': ('cats',)}
+    """
+    ordered = OrderedPaths(paths)
+    return {
+        path: tuple(path.removeprefix(folder.rstrip("/") + "/").split("/")[:-1][:1])
+        for folder in folders
+        for path in ordered.below(folder)
+    }
+
+
 def _key(path: str) -> str:
     """Put the least of all characters in place of the slash: a folder precedes what it holds."""
     return path.rstrip("/").replace("/", "\0")

@@ -19,11 +19,11 @@ from bitprint.photos.files import (
     is_below,
 )
 from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
-from bitprint.photos.ledger import Ledger
+from bitprint.photos.ledger import Fact, Ledger
 from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
 from bitprint.photos.results import Added, Synced
 from bitprint.photos.sources import list_for_new, list_some
-from bitprint.photos.syncing import find_gone, find_moved, list_again, list_folders
+from bitprint.photos.syncing import find_gone, find_moved, keep_labels, list_again, list_folders
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.stores import Store, check_same, index_exists, open_index, shown_place
 
@@ -197,6 +197,9 @@ class Photos(Closable):
     def add(self, *sources: Source | Listing, progress: Progress | None = None) -> Added:
         """Encode the pictures of sources that are new or have changed.
 
+        Of a picture that is held already the labels change too, if a source gives it any; it is not
+        encoded again for that.
+
         They are written to the index in batches. A call that is interrupted, at any moment, loses
         the last batch; the same call goes on from there.
 
@@ -216,7 +219,9 @@ class Photos(Closable):
         """Bring the index in step with what was added to it, or with some folders.
 
         A picture that has moved, which its size, date and first 64 KiB tell, gets its new path
-        without being encoded again. One that is gone is removed from the index.
+        without being encoded again. One that is gone is removed from the index. Labels that came
+        from a folder change with it; others stay. A sub-folder that has become a link is not
+        searched for new pictures, but those that are held of it are looked after.
 
         Parameters
         ----------
@@ -267,6 +272,11 @@ class Photos(Closable):
             and (not folders or any(is_below(path, place) for place in listing.folders))
         ]
         with self.index.transaction():
+            # Another process may have synced since.
+            held = self._ledger.facts()
+            moved = [(old, picture) for old, picture in moved if held.get(old) == facts[old]]
+            removed = [path for path in removed if held.get(path) == facts[path]]
+            listing, moved = keep_labels(listing, moved, self._ledger, held)
             self._ledger.move(moved, facts)
             self._ledger.forget(removed)
             self._ledger.add_places(listing)
@@ -279,6 +289,7 @@ class Photos(Closable):
             [(old, picture.path) for old, picture in moved],
             removed,
             added.left_out,
+            added.relabelled,
         )
 
     def remove(self, names: Iterable[str | os.PathLike[str]]) -> int:
@@ -286,38 +297,61 @@ class Photos(Closable):
 
         The files stay where they are, and come back with the next `add` of their folder.
         """
-        held = OrderedPaths(self._ledger.facts())
         chosen: dict[str, None] = {}
         places = []
-        for name in names:
-            place = absolute(Path(name)).as_posix()
-            below = held.below(place)
-            if not below:
-                raise ValueError(f"{self.index.path}: holds no picture {name}, and none below it")
-            chosen |= dict.fromkeys(below)
-            places.append(place)
         with self.index.transaction():
+            held = OrderedPaths(self._ledger.facts())
+            for name in names:
+                place = absolute(Path(name)).as_posix()
+                below = held.below(place)
+                if not below:
+                    raise ValueError(
+                        f"{self.index.path}: holds no picture {name}, and none below it"
+                    )
+                chosen |= dict.fromkeys(below)
+                places.append(place)
             self._ledger.forget(list(chosen))
             self._ledger.drop_places(places)
         return len(chosen)
 
     def _encode_changed(self, listing: Listing, progress: Progress | None) -> Added:
-        facts = self._ledger.facts()
-        due = [
-            picture
-            for picture in listing.pictures
-            if facts.get(picture.path, (None, None))[:2] != (picture.size, picture.modified)
-        ]
+        with self.index.transaction():
+            facts = self._ledger.facts()
+            held = self._ledger.labels([p.path for p in listing.pictures if p.path in facts])
+            # A source that gives no labels leaves those that are held.
+            pictures = [
+                picture if picture.labels else picture._replace(labels=held.get(picture.path, ()))
+                for picture in listing.pictures
+            ]
+            due = [
+                picture
+                for picture in pictures
+                if facts.get(picture.path, (None, None))[:2] != (picture.size, picture.modified)
+            ]
+            changed = {picture.path for picture in due}
+            relabelled = [
+                picture
+                for picture in pictures
+                if picture.path not in changed and picture.labels != held[picture.path]
+            ]
+            self._ledger.relabel(relabelled)
         skipped = self._encode(due, progress) if due else []
         discard_kept(kept_beside(self.index.path))
-        # What an unreadable file held before it changed is not what it holds now.
-        self._ledger.forget([path for path, _ in skipped if path in facts])
+        self._forget_unreadable([path for path, _ in skipped if path in facts], facts)
         return Added(
             len(due) - len(skipped),
-            len(listing.pictures) - len(due),
+            len(pictures) - len(due),
             listing.skipped + skipped,
             listing.left_out,
+            len(relabelled),
         )
+
+    def _forget_unreadable(self, paths: Sequence[str], facts: dict[str, Fact]) -> None:
+        """Remove what files held before they changed, unless another process was here since."""
+        if paths:
+            with self.index.transaction():
+                held = self._ledger.facts()
+                self._ledger.forget([path for path in paths if held.get(path) == facts[path]])
 
     def _encode(self, pictures: Sequence[Picture], progress: Progress | None) -> Skipped:
         from bitprint.photos.encoding import encode_pictures

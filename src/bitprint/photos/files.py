@@ -61,7 +61,7 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
         A folder: every picture in it and below it, hidden ones left out; the first-level
         sub-folder that a picture lies in is its label. A CSV: the files in its column `file`,
         relative to the CSV, with the labels of its column `label` or `labels` (several joined by
-        `|`), if it has one. Names: those files.
+        `|`), if it has one; spaces around names do no harm, nor backslashes. Names: those files.
     known : iterable of str
         Folders that were listed before. In a folder below one of them pictures have the labels
         that they have there.
@@ -81,12 +81,47 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     if path.is_dir():
         folder = path.resolve()
         above = [Path(root) for root in known if folder.is_relative_to(root)]
-        return _list_folder(folder, min(above, default=folder))
+        return list_folder(folder, min(above, default=folder))
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such folder or file")
     if path.suffix.lower() == ".csv":
-        return _list_named((path.parent / name, labels) for name, labels in _csv_rows(path))
+        return _list_named(
+            (_as_on_disk(path.parent, name), labels) for name, labels in _csv_rows(path)
+        )
     return _list_named([(path, ())])
+
+
+def list_folder(top: Path, root: Path) -> Listing:
+    """List a folder under the name that it is given by; labels are as seen from a root above."""
+    pictures: list[Picture] = []
+    skipped: Skipped = []
+    left_out: list[str] = []
+
+    def unreadable(error: OSError) -> None:
+        skipped.append((str(error.filename), str(error.strerror)))
+
+    for folder, below, names in os.walk(top, onerror=unreadable):
+        below[:] = [name for name in below if not name.startswith(".")]
+        inside = Path(folder).relative_to(root).parts
+        for name in names:
+            path = Path(folder) / name
+            suffix = path.suffix.lower()
+            if name.startswith("."):
+                continue
+            if suffix in SUFFIXES:
+                _look_at(path, inside[:1], pictures, skipped)
+            elif suffix in OTHER_SUFFIXES:
+                left_out.append(path.as_posix())
+    return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [], sorted(left_out))
+
+
+def look_again(paths: Iterable[str]) -> Listing:
+    """List files by the paths they are held under, which may lead through links by now."""
+    pictures: list[Picture] = []
+    skipped: Skipped = []
+    for path in paths:
+        _look_at(Path(path), (), pictures, skipped)
+    return Listing(sorted(pictures), skipped, [], [], [])
 
 
 def content_digest(path: str) -> str:
@@ -115,12 +150,11 @@ def is_below(path: str, place: str) -> bool:
 def is_gone(path: str) -> bool:
     """Whether there is no such file any more; one that may not be looked at is still there."""
     try:
-        Path(path).stat()
+        return not stat.S_ISREG(Path(path).stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
         return False
-    return False
 
 
 def printable(name: str) -> str:
@@ -135,29 +169,6 @@ def printable(name: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in name
     )
-
-
-def _list_folder(top: Path, root: Path) -> Listing:
-    pictures: list[Picture] = []
-    skipped: Skipped = []
-    left_out: list[str] = []
-
-    def unreadable(error: OSError) -> None:
-        skipped.append((str(error.filename), str(error.strerror)))
-
-    for folder, below, names in os.walk(top, onerror=unreadable):
-        below[:] = [name for name in below if not name.startswith(".")]
-        inside = Path(folder).relative_to(root).parts
-        for name in names:
-            path = Path(folder) / name
-            suffix = path.suffix.lower()
-            if name.startswith("."):
-                continue
-            if suffix in SUFFIXES:
-                _look_at(path, inside[:1], pictures, skipped)
-            elif suffix in OTHER_SUFFIXES:
-                left_out.append(path.as_posix())
-    return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [], sorted(left_out))
 
 
 def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]]) -> Listing:
@@ -199,15 +210,32 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield file and labels of every row."""
     with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
         reader = csv.DictReader(file)
-        columns = reader.fieldnames or []
-        if "file" not in columns:
-            raise ValueError(
-                f"{path}: the first line must name a column file, "
-                f"found {printable(', '.join(columns)) or 'nothing'}"
-            )
-        label = "label" if "label" in columns else "labels"
-        for row in reader:
-            if not row["file"]:
-                raise ValueError(f"{path}, line {reader.line_num}: the name of a file is missing")
-            names = (row.get(label) or "").split("|")
-            yield row["file"], tuple(name.strip() for name in names if name.strip())
+        try:
+            columns = reader.fieldnames or []
+            if "file" not in columns:
+                raise ValueError(
+                    f"{path}: the first line must name a column file, "
+                    f"found {printable(', '.join(columns)) or 'nothing'}"
+                )
+            label = "label" if "label" in columns else "labels"
+            for row in reader:
+                if not (row["file"] or "").strip():
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: the name of a file is missing"
+                    )
+                names = (row.get(label) or "").split("|")
+                yield row["file"], tuple(name.strip() for name in names if name.strip())
+        except csv.Error as error:
+            line = reader.reader.line_num  # that of a row without errors is one behind
+            raise ValueError(f"{path}, line {line}: not CSV ({error})") from error
+
+
+def _as_on_disk(folder: Path, written: str) -> Path:
+    """Return the file of a row: spaces around a name, and backslashes, may be the list's alone."""
+    stripped = written.strip()
+    names = dict.fromkeys([written, stripped, stripped.replace("\\", "/")])
+    if len(names) > 1:
+        for name in names:
+            if os.path.lexists(folder / name):
+                return folder / name
+    return folder / stripped

@@ -66,6 +66,13 @@ class Ledger:
             self._index.add(paths, codes, paths, [picture.labels for picture in pictures])
             self._attach(dict(zip(paths, facts, strict=True)))
 
+    def relabel(self, pictures: Sequence[Picture]) -> None:
+        """Give pictures that are held other labels; their codes stay."""
+        paths = [picture.path for picture in pictures]
+        with self._index.transaction():
+            codes = self._index.codes(paths)
+            self._index.add(paths, codes, paths, [picture.labels for picture in pictures])
+
     def move(self, moved: Sequence[tuple[str, Picture]], facts: dict[str, Fact]) -> None:
         """Give the codes of old paths to the pictures that lie elsewhere now."""
         old = [path for path, _ in moved]
@@ -87,8 +94,9 @@ class Ledger:
 
     def add_places(self, listing: Listing) -> None:
         """Remember where a listing comes from."""
-        folders, parents = self.places()
-        self._write_places(folders + listing.folders, parents + listing.parents)
+        with self._index.transaction():
+            folders, parents = self.places()
+            self._write_places(folders + listing.folders, parents + listing.parents)
 
     def drop_places(self, names: Iterable[str] = ()) -> None:
         """Forget these places, and those that are gone and of which no picture is held."""

@@ -25,6 +25,8 @@ class Added(NamedTuple):
     """The files that cannot be read, each with the reason."""
     left_out: list[str]
     """Paths of pictures in formats that are not read."""
+    relabelled: int = 0
+    """How many of the unchanged pictures have other labels now."""
 
 
 class Synced(NamedTuple):
@@ -50,3 +52,5 @@ class Synced(NamedTuple):
     """Paths of the pictures that are gone."""
     left_out: list[str]
     """Paths of pictures in formats that are not read."""
+    relabelled: int = 0
+    """How many of the unchanged pictures have other labels now."""

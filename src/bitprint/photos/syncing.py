@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from bitprint.photos.below import OrderedPaths
+from bitprint.photos.below import OrderedPaths, folder_labels
 from bitprint.photos.files import (
     Listing,
     Picture,
@@ -14,10 +14,13 @@ from bitprint.photos.files import (
     content_digest,
     is_below,
     is_gone,
-    list_pictures,
+    list_folder,
+    look_again,
 )
 from bitprint.photos.ledger import Fact, Ledger
 from bitprint.photos.sources import check_found, list_each, merge
+
+Moved = list[tuple[str, Picture]]  # old paths, with the pictures where they lie now
 
 
 def list_folders(
@@ -31,7 +34,9 @@ def list_folders(
         place = absolute(Path(folder)).as_posix()
         if not held.below(place) and not any(is_below(place, root) for root in known):
             check_found(folder, listing)
-    return merge(listings)
+    listing = merge(listings)
+    below = {path for place in listing.folders for path in held.below(place)}
+    return _with_missed(listing, below)
 
 
 def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
@@ -43,14 +48,22 @@ def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
                 f"{folder}: no such folder any more; mount the disk it lies on, sync the folder "
                 "that it has moved to, or remove it from the index"
             )
-    held = OrderedPaths(facts)
-    inside = {path for folder in folders for path in held.below(folder)}
-    named = [path for path in facts if path not in inside and not is_gone(path)]
-    single = list_pictures(named)
-    labels = ledger.labels(named)
-    pictures = [picture._replace(labels=labels[picture.path]) for picture in single.pictures]
-    merged = merge([single._replace(pictures=pictures), *list_each(folders)])
-    return merged._replace(folders=folders)
+    # By the names they are held under: a folder that has become a link holds the same pictures.
+    listings = [list_folder(Path(folder), Path(folder)) for folder in folders]
+    return _with_missed(merge(listings), facts)
+
+
+def _with_missed(listing: Listing, paths: Collection[str]) -> Listing:
+    """Add those of the paths that are held which a listing of folders has not found.
+
+    They were named one by one, or lie in a folder that has become a link.
+    """
+    held = OrderedPaths(paths)
+    found = {picture.path for picture in listing.pictures}
+    # A folder that cannot be read is told once, not with all that is held of it.
+    found.update(path for place, _ in listing.skipped for path in held.below(place))
+    missed = [path for path in paths if path not in found and not is_gone(path)]
+    return merge([listing, look_again(missed)])
 
 
 def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
@@ -71,9 +84,7 @@ def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
     return gone
 
 
-def find_moved(
-    pictures: Sequence[Picture], gone: Sequence[str], facts: dict[str, Fact]
-) -> list[tuple[str, Picture]]:
+def find_moved(pictures: Sequence[Picture], gone: Sequence[str], facts: dict[str, Fact]) -> Moved:
     """Pair the paths that are gone with new pictures of the same size, date and beginning."""
     candidates: dict[tuple[int, int], list[str]] = {}
     for path in gone:
@@ -89,3 +100,26 @@ def find_moved(
             similar.remove(old)
             moved.append((old, picture))
     return moved
+
+
+def keep_labels(
+    listing: Listing, moved: Moved, ledger: Ledger, facts: dict[str, Fact]
+) -> tuple[Listing, Moved]:
+    """Give pictures the labels that they are held with, unless a folder gave them these.
+
+    Labels of a folder change with the folder that a picture lies in; those of a CSV stay.
+    """
+    before = {picture.path: picture.path for picture in listing.pictures if picture.path in facts}
+    before |= {picture.path: old for old, picture in moved}
+    paths = list(before.values())
+    held = ledger.labels(paths)
+    by_folder = folder_labels(paths, ledger.places().folders)
+
+    def labelled(picture: Picture) -> Picture:
+        old = before.get(picture.path, "")
+        labels = held.get(old, ())
+        given = not labels or labels == by_folder.get(old)
+        return picture if given else picture._replace(labels=labels)
+
+    pictures = [labelled(picture) for picture in listing.pictures]
+    return listing._replace(pictures=pictures), [(old, labelled(new)) for old, new in moved]

@@ -1,0 +1,108 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from bitprint.photos import Photos
+from bitprint.photos.encoder import Encoder
+
+
+@pytest.fixture
+def photos(encoder, tmp_path):
+    with Photos.create(tmp_path / "photos.bp", encoder) as photos:
+        yield photos
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A function that writes a CSV: names of files in the album with their labels."""
+
+    def write(**labels):
+        path = tmp_path / "list.csv"
+        rows = [f"album/{name},{label}\n" for name, label in labels.items()]
+        path.write_text("file,label\n" + "".join(rows))
+        return path
+
+    return write
+
+
+def labels(photos):
+    """The labels of every picture that has some, by the name of its file."""
+    ids = photos.index.ids()
+    items = zip(ids, photos.index.items(ids), strict=True)
+    return {Path(id_).name: item.labels for id_, item in items if item.labels}
+
+
+def never(self, pictures):
+    raise AssertionError("a picture was encoded again")
+
+
+def test_a_csv_that_has_changed_gives_other_labels(photos, album, table, monkeypatch):
+    photos.add(table(**{"00.png": "cat", "03.png": "cat", "06.png": "cat"}))
+    before = photos.index.codes(sorted(photos.index.ids()))
+    monkeypatch.setattr(Encoder, "encode_squares", never)
+    changed = table(**{"00.png": "dog", "03.png": "cat", "06.png": "dog|sofa"})
+    assert photos.add(changed) == (0, 3, [], [], 2)
+    assert labels(photos) == {"00.png": ("dog",), "03.png": ("cat",), "06.png": ("dog", "sofa")}
+    assert photos.index.codes(sorted(photos.index.ids())) == before
+    assert photos.add(changed) == (0, 3, [], [], 0)
+
+
+def test_labels_that_come_after_the_pictures(photos, album, table, monkeypatch):
+    photos.add(album / "cats")
+    assert labels(photos) == {}
+    assert photos.add(album) == (8, 4, [], [], 4)
+    assert {labels(photos)[f"{number:02d}.png"] for number in (1, 4, 7, 10)} == {("cats",)}
+    monkeypatch.setattr(Encoder, "encode_squares", never)
+    assert photos.add(table(**{"00.png": "tom", "cats/01.png": "tom"})).relabelled == 2
+    assert (labels(photos)["00.png"], labels(photos)["01.png"]) == (("tom",), ("tom",))
+
+
+def test_a_source_without_labels_leaves_them(photos, album, table):
+    photos.add(table(**{"00.png": "tom", "03.png": "tom"}))
+    os.utime(album / "00.png", (2e9, 2e9))
+    for source in (album, [album / "00.png"], table(**{"00.png": ""})):
+        assert photos.add(source).relabelled == 0
+        assert (labels(photos)["00.png"], labels(photos)["03.png"]) == (("tom",), ("tom",))
+
+
+def test_the_latest_source_that_gives_labels_counts(photos, album, table):
+    photos.add(album, table(**{"cats/01.png": "tom"}))
+    assert labels(photos)["01.png"] == ("tom",)
+    assert photos.add(album).relabelled == 1
+    assert labels(photos)["01.png"] == ("cats",)
+
+
+def test_sync_keeps_labels_that_came_from_no_folder(photos, album, table):
+    named = ["00.png", "03.png", "cats/01.png", "cats/04.png", "cats/07.png"]
+    photos.add(album, table(**dict.fromkeys(named, "tom")))
+    os.utime(album / "00.png", (2e9, 2e9))
+    (album / "03.png").rename(album / "three.png")
+    os.utime(album / "cats" / "01.png", (2e9, 2e9))
+    (album / "cats" / "04.png").rename(album / "cats" / "four.png")
+    (album / "cats" / "07.png").rename(album / "dogs" / "seven.png")
+    synced = photos.sync()
+    assert (synced.new, len(synced.moved), synced.relabelled) == (2, 3, 0)
+    tom = ["00.png", "01.png", "four.png", "seven.png", "three.png"]
+    assert sorted(name for name, some in labels(photos).items() if some == ("tom",)) == tom
+    assert photos.sync() == (0, 12, [], [], [], [], 0)
+
+
+def test_labels_of_a_folder_change_with_it(photos, album):
+    photos.add(album)
+    (album / "cats" / "01.png").rename(album / "one.png")
+    (album / "00.png").rename(album / "cats" / "zero.png")
+    (album / "dogs" / "02.png").rename(album / "cats" / "two.png")
+    photos.sync()
+    moved = [labels(photos).get(f"{name}.png") for name in ("one", "zero", "two")]
+    assert moved == [None, ("cats",), ("cats",)]
+    (album / "cats").rename(album / "tigers")
+    photos.sync(album)
+    assert photos.index.labels() == ["dogs", "tigers"]
+
+
+def test_a_folder_around_what_is_held_gives_its_labels_with_sync(photos, album):
+    photos.add(album / "cats")
+    synced = photos.sync(album)
+    assert (synced.new, synced.unchanged, synced.relabelled) == (8, 4, 4)
+    assert labels(photos)["01.png"] == ("cats",)
