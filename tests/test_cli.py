@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import bitprint as bp
 from bitprint import cli
+from bitprint.cli._codes import read_ids
 from bitprint.training.progress import EpochBar
 
 FAST = ["--set", "epochs=2", "--set", "optimizer=adamw", "--set", "lr=0.002"]
@@ -126,6 +127,19 @@ def test_train_evaluate_encode(tmp_path):
     codes = bp.Codes.load(tmp_path / "codes")
     assert (len(codes), codes.bits) == (1797, 12)
     assert (tmp_path / "codes.ids.txt").read_text().splitlines() == [str(i) for i in range(1797)]
+
+
+def test_names_that_are_no_text_are_trained_on_and_encoded(photos, tmp_path):
+    strange = photos / os.fsdecode(b"caf\xe9")
+    (photos / "red").rename(strange)
+    (strange / "0.png").rename(strange / os.fsdecode(b"\xff\r\n.png"))
+    out, codes = tmp_path / "run", tmp_path / "codes"
+    run("train", photos, "--bits", 4, "--backbone", "small", "--out", out, *FAST)
+    run("encode", out, photos, codes)
+    run("encode", out, strange, tmp_path / "others")
+    ids = read_ids(codes, 20)
+    assert len(bp.Codes.load(codes)) == 20
+    assert os.fsdecode(b"caf\xe9/\xff\r\n.png") in ids
 
 
 def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):
