@@ -342,6 +342,20 @@ def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monk
         (["train", "digits", "--out", "x", "--method", "nothing"], "unknown method 'nothing'"),
         (["train", "digits", "--out", "x", "--bits", 0], "bits must be a whole number"),
         (["train", "digits", "--out", "x", "--set", "colour=1"], "its options are"),
+        (
+            ["train", "digits", "--out", "x", "--method", "ksh", "--set", "anchors=abc"],
+            "ksh: anchors must be a whole number, got 'abc'",
+        ),
+        (
+            ["train", "digits", "--out", "x", "--method", "itq", "--set", 'iterations="x"'],
+            "itq: iterations must be a whole number, got 'x'",
+        ),
+        (
+            ["train", "digits", "--out", "x", "--set", "eta=[1]"],
+            "dsdh: eta must be a number, got [1]",
+        ),
+        (["train", "digits", "--out", "x", "--set", "mirror=no"], "mirror must be true or false"),
+        (["train", "digits", "--out", "x", "--set", "seed=a"], "seed must be a whole number"),
         (["train", "digits", "--out", "x", "--backbone", "nothing"], "nothing"),
         (["train", "digits", "--out", "x", "--protocol", 0], "protocols 1 and 2, got 0"),
         (
@@ -356,6 +370,31 @@ def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monk
 def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert part in fails(monkeypatch, capsys, *arguments)
+
+
+def with_about(model, **about):
+    document = json.loads((model / "model.json").read_text())
+    del document["about"]
+    (model / "model.json").write_text(json.dumps(document | about))
+
+
+def test_a_model_need_not_say_what_it_was_trained_on(photos, tmp_path):
+    out = tmp_path / "run"
+    bp.create("itq", bits=8).fit(bp.data.load_digits()).save(out, features="pixels")
+    with_about(out)
+    assert "MAP" in run("evaluate", out, "digits")
+    run("encode", out, "digits", tmp_path / "codes")
+    assert len(read_ids(tmp_path / "codes", 1797)) == 1797
+
+
+@pytest.mark.parametrize("about", [[], {"size": "x"}, {"features": 1}, {"seed": True}])
+def test_a_model_that_says_what_cannot_be_is_refused(about, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    bp.create("itq", bits=8).fit(bp.data.load_digits()).save(out)
+    with_about(out, about=about)
+    for command in (["evaluate", out, "digits"], ["encode", out, "digits", tmp_path / "codes"]):
+        sentence = fails(monkeypatch, capsys, *command)
+        assert sentence.endswith("run/model.json: what it says under about cannot be")
 
 
 def test_usage_errors_exit_with_2():

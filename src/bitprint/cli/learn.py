@@ -183,9 +183,9 @@ def evaluate(
     from bitprint.evaluation import evaluate as measure
     from bitprint.evaluation.plots import plot_reports
     from bitprint.methods import load
-    from bitprint.methods._store import read_description
+    from bitprint.methods._store import read_about
 
-    about = read_description(run)["about"]
+    about = read_about(run)
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     seed = about.get("seed", 0) if seed is None else seed
