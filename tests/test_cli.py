@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import bitprint as bp
 from bitprint import cli
+from bitprint.cli._codes import read_ids
 from bitprint.data import ImageSet
 from bitprint.experiments.cells import KEY
 from bitprint.experiments.tables import experiment_cells
@@ -129,6 +130,19 @@ def test_train_evaluate_encode(tmp_path):
     codes = bp.Codes.load(tmp_path / "codes")
     assert (len(codes), codes.bits) == (1797, 12)
     assert (tmp_path / "codes.ids.txt").read_text().splitlines() == [str(i) for i in range(1797)]
+
+
+def test_names_that_are_no_text_are_trained_on_and_encoded(photos, tmp_path):
+    strange = photos / os.fsdecode(b"caf\xe9")
+    (photos / "red").rename(strange)
+    (strange / "0.png").rename(strange / os.fsdecode(b"\xff\r\n.png"))
+    out, codes = tmp_path / "run", tmp_path / "codes"
+    run("train", photos, "--bits", 4, "--backbone", "small", "--out", out, *FAST)
+    run("encode", out, photos, codes)
+    run("encode", out, strange, tmp_path / "others")
+    ids = read_ids(codes, 20)
+    assert len(bp.Codes.load(codes)) == 20
+    assert os.fsdecode(b"caf\xe9/\xff\r\n.png") in ids
 
 
 def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):
@@ -451,6 +465,20 @@ def test_conventions_are_checked_before_images_are_read(
         (["train", "digits", "--out", "x", "--method", "nothing"], "unknown method 'nothing'"),
         (["train", "digits", "--out", "x", "--bits", 0], "bits must be a whole number"),
         (["train", "digits", "--out", "x", "--set", "colour=1"], "its options are"),
+        (
+            ["train", "digits", "--out", "x", "--method", "ksh", "--set", "anchors=abc"],
+            "ksh: anchors must be a whole number, got 'abc'",
+        ),
+        (
+            ["train", "digits", "--out", "x", "--method", "itq", "--set", 'iterations="x"'],
+            "itq: iterations must be a whole number, got 'x'",
+        ),
+        (
+            ["train", "digits", "--out", "x", "--set", "eta=[1]"],
+            "dsdh: eta must be a number, got [1]",
+        ),
+        (["train", "digits", "--out", "x", "--set", "mirror=no"], "mirror must be true or false"),
+        (["train", "digits", "--out", "x", "--set", "seed=a"], "seed must be a whole number"),
         (["train", "digits", "--out", "x", "--backbone", "nothing"], "nothing"),
         (["train", "digits", "--out", "x", "--protocol", 0], "protocols 1 and 2, got 0"),
         (
@@ -465,6 +493,31 @@ def test_conventions_are_checked_before_images_are_read(
 def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert part in fails(monkeypatch, capsys, *arguments)
+
+
+def with_about(model, **about):
+    document = json.loads((model / "model.json").read_text())
+    del document["about"]
+    (model / "model.json").write_text(json.dumps(document | about))
+
+
+def test_a_model_need_not_say_what_it_was_trained_on(photos, tmp_path):
+    out = tmp_path / "run"
+    bp.create("itq", bits=8).fit(bp.data.load_digits()).save(out, features="pixels")
+    with_about(out)
+    assert "MAP" in run("evaluate", out, "digits")
+    run("encode", out, "digits", tmp_path / "codes")
+    assert len(read_ids(tmp_path / "codes", 1797)) == 1797
+
+
+@pytest.mark.parametrize("about", [[], {"size": "x"}, {"features": 1}, {"seed": True}])
+def test_a_model_that_says_what_cannot_be_is_refused(about, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    bp.create("itq", bits=8).fit(bp.data.load_digits()).save(out)
+    with_about(out, about=about)
+    for command in (["evaluate", out, "digits"], ["encode", out, "digits", tmp_path / "codes"]):
+        sentence = fails(monkeypatch, capsys, *command)
+        assert sentence.endswith("run/model.json: what it says under about cannot be")
 
 
 def test_usage_errors_exit_with_2():

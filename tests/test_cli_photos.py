@@ -303,6 +303,23 @@ def test_names_that_are_no_text_are_kept_beside_codes():
     assert read_ids(file, 2) == names
 
 
+def test_names_with_line_breaks_are_kept_beside_codes():
+    names = ["a\r.png", "b\n.png", "\n\r\n", "c\\n.png"]
+    codes = bp.Codes.from_signs([[1, 1]] * 4)
+    write_codes(codes, names, Path("codes"))
+    assert read_ids(Path("codes"), 4) == names
+    assert Path("codes.ids.txt").read_bytes().count(b"\n") == 4
+    run("index", "a.bp", "add", "codes")
+    with bp.Index.open("a.bp") as index:
+        assert index.ids().tolist() == names
+
+
+def test_ids_that_others_wrote_may_end_in_both_breaks():
+    write_codes(bp.Codes.from_signs([[1, 1]] * 2), ["a", "b"], Path("codes"))
+    Path("codes.ids.txt").write_bytes(b"a\r\nb\r\n")
+    assert read_ids(Path("codes"), 2) == ["a", "b"]
+
+
 def test_codes_of_any_hasher(tmp_path):
     codes = bp.create("lsh", bits=24).fit(SCENES).encode(SCENES)
     save_codes(codes, [f"img/{number}" for number in range(24)])

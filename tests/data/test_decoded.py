@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -47,6 +49,17 @@ def test_the_cache_is_used_again(folder, tmp_path, monkeypatch):
     seen = []
     check_decoded(*decode_files(*folder, 8, cache=cache, progress=lambda *now: seen.append(now)))
     assert seen == [(7, 7)]
+
+
+def test_names_that_are_no_text_are_cached(tmp_path):
+    root = tmp_path / os.fsdecode(b"caf\xe9")
+    root.mkdir()
+    names = [os.fsdecode(b"\xff.png"), "b.png"]
+    Image.new("L", (9, 7), 50).save(root / names[0])
+    for _ in range(2):
+        pixels, rows, skipped = decode_files(root, names, 8, cache=tmp_path / "cache")
+        assert (pixels[0] == 50).all()
+        assert (rows.tolist(), skipped) == ([0], [("b.png", "no such file")])
 
 
 def test_a_changed_file_is_decoded_again_and_the_old_cache_goes(folder, tmp_path):

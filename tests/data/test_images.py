@@ -167,6 +167,14 @@ def test_every_other_set_has_another_fingerprint():
     assert len({other.fingerprint() for other in others}) == len(others)
 
 
+def test_names_that_are_no_text_have_a_fingerprint_and_others_keep_theirs():
+    stray, plain = (ImageSet(numbered(2), ids=["a", name]) for name in ("\udce9", "é"))
+    assert stray.fingerprint() != plain.fingerprint()
+    assert plain.fingerprint() == (
+        "21a564997b1b0a713e5cfd56855dbac47f3525ba3263d3df52f9431e261a8d55"
+    )
+
+
 def test_class_numbers_and_a_matrix_of_the_same_bytes_differ():
     vector = ImageSet(numbered(2), labels=np.array([1, 0]))
     matrix = ImageSet(numbered(2), labels=np.array([1, 0]).view(np.uint8).reshape(2, 8))

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import bitprint as bp
-from bitprint.methods import DeepHasher, method
+from bitprint.methods import DeepHasher, _kinds, method
 
 FEATURES = np.random.default_rng(0).standard_normal((24, 70)).astype(np.float32)
 LABELS = np.arange(24) % 3
@@ -323,3 +323,17 @@ def test_damaged_model_folders_are_refused(kind, folder):
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         bp.load(tmp_path / "nowhere")
+
+
+@every_method
+def test_values_of_the_wrong_kind_are_refused_in_one_sentence(name):
+    for option in set(_kinds(method(name))) - {"training"}:
+        for wrong in ([1], {"a": 1}, b"x", object()):
+            with pytest.raises(ValueError, match=rf"^{re.escape(name)}: {option} must be .*, got "):
+                bp.create(name, bits=8, **{option: wrong})
+
+
+@every_method
+def test_its_own_values_are_of_the_right_kind(name):
+    options = create(name).get_params(deep=False)
+    assert bp.create(name, **options).get_params(deep=False) == options

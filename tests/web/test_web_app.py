@@ -9,8 +9,9 @@ from PIL import Image
 from web_pictures import as_file
 
 from bitprint.codes import Codes
+from bitprint.photos import Photos
 from bitprint.web import Collection, Limits, create_app
-from bitprint.web.collection import key_of
+from bitprint.web.collection import Search, key_of
 
 
 def by_picture(client, data, name="a.png", **options):
@@ -318,6 +319,65 @@ def test_what_is_added_while_the_server_runs_is_found(codes_file):
         assert "n1000" in [result["id"] for result in answer["results"]]
         assert answer["collection"] == 51
     collection.index.close()
+
+
+def pictures_in(folder, scenes):
+    folder.mkdir()
+    for number, pixels in enumerate(scenes):
+        (folder / f"{number}.png").write_bytes(as_file(pixels))
+    return folder
+
+
+@pytest.mark.parametrize("ask_first", [True, False])
+def test_folders_that_are_added_while_the_server_runs_are_shown(
+    ask_first, tmp_path, scenes, collection
+):
+    a, b = (pictures_in(tmp_path / name, scenes[:3]) for name in "ab")
+    with Photos.create(tmp_path / "x.bp", collection.encoder) as photos:
+        photos.add(a)
+        served = Collection.open(tmp_path / "x.bp")
+        with served.index, TestClient(create_app(served), base_url="http://127.0.0.1") as client:
+            photos.add(b)
+            key = key_of(str(b / "1.png"))
+            if ask_first:
+                answer = client.post("/api/search", json={"id": key, "k": 2, "radius": 0}).json()
+                found = {result["name"]: result["has_picture"] for result in answer["results"]}
+                assert found == {"a/1.png": True, "b/1.png": True}
+            assert client.get(f"/api/thumbnail/{key}").status_code == 200
+            assert client.get(f"/api/picture/{key}").content == (b / "1.png").read_bytes()
+
+
+def test_folders_are_read_again_only_where_a_path_lies_in_none(tmp_path, scenes, collection):
+    root = pictures_in(tmp_path / "a", scenes[:3])
+    with Photos.create(tmp_path / "x.bp", collection.encoder) as photos:
+        photos.add(root)
+        asked = []
+        served = Collection(
+            photos.index, None, photos.roots, lambda: asked.append(1) or photos.roots
+        )
+        search = Search(served.code_of(key_of(str(root / "1.png"))), 5, 64, "")
+        assert len(served.search([search])[0]) == 3
+        assert not asked
+        photos.add(pictures_in(tmp_path / "b", scenes[:3]))
+        assert len(served.search([search, search])[0]) == 5
+        assert len(asked) == 1
+
+
+def test_a_picture_is_promised_only_below_a_folder(tmp_path, scenes):
+    from bitprint.search.index import Index
+
+    real = pictures_in(tmp_path / "real", scenes[:1])
+    (tmp_path / "link").symlink_to(real)
+    paths = [f"{tmp_path}/link/0.png", f"{real}/0.png", f"{tmp_path}/real-not/0.png", None]
+    with Index.create(tmp_path / "a.bp", bits=8) as index:
+        index.add(range(4), Codes(np.zeros((4, 1), np.uint8), 8), paths=paths)
+        served = Collection(index, roots=[tmp_path / "link"])
+        [found] = served.search([Search(bytes(1), 4, 8, "")])
+        with TestClient(create_app(served), base_url="http://127.0.0.1") as client:
+            statuses = [client.get(f"/api/thumbnail/n{key}").status_code for key in range(4)]
+    assert [one.name for one in found] == ["link/0.png", "real/0.png", paths[2], "3"]
+    assert [one.has_picture for one in found] == [True, True, False, False]
+    assert statuses == [200, 200, 404, 404]
 
 
 def test_limits_of_an_upload_are_the_servers_own(collection, scenes):

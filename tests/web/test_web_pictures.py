@@ -1,7 +1,9 @@
 import io
 import os
 import struct
+import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from bitprint.data.decoding import decode_image
 from bitprint.data.formats import FORMATS
 from bitprint.web.pictures import (
     Thumbnails,
+    _check_scans,
     check_picture,
     decode_upload,
     open_inside,
@@ -46,11 +49,11 @@ def png_of(width, height, data=b""):
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
-def with_many_scans(times):
+def with_many_scans(times, between=b""):
     """A progressive JPEG whose last scan is repeated."""
     data = as_file(noise(), "JPEG", progressive=True)
     last = data.rindex(b"\xff\xda")
-    return data[:last] + (data[last:-2]) * times + data[-2:]
+    return data[:last] + (data[last:-2] + between) * times + data[-2:]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,6 +89,49 @@ def test_a_jpeg_of_very_many_scans_is_refused():
     assert decode_upload(with_many_scans(5), 8, 10_000).shape == (8, 8, 3)
     with pytest.raises(ValueError, match="scans"):
         decode_upload(with_many_scans(200), 8, 10_000)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        b"\xff\xd0",
+        b"\xff\xd3\x12\x34\xff\xd7",
+        b"\xff\x00",
+        b"\xff",
+        b"\xff\xff\xff",
+        b"\xff\x01",
+        b"\xff\xfe\x00\x04\xff\xd9",
+        b"\xff\xe1\x00\x06\xff\xd9\xff\xd9",
+        b"\xff\xfe\x00\x00",
+    ],
+)
+def test_scans_count_whatever_lies_between_them(between):
+    """Restarts, stuffed and filling bytes, notes that hold an end, a note without a length."""
+    decode_upload(with_many_scans(5, between), 8, 10_000)
+    with pytest.raises(ValueError, match="scans"):
+        decode_upload(with_many_scans(200, between), 8, 10_000)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}])
+def test_a_film_behind_a_jpeg_is_not_looked_at(options):
+    picture = as_file(noise(), "JPEG", **options)
+    note = b"\xff\xfe" + struct.pack(">H", 60_002) + b"\xff\xda" * 30_000
+    film = np.random.default_rng(0).bytes(2**20) + b"\xff\xda" * 2000 + with_many_scans(200)
+    expected = decode_upload(picture, 8, 10_000)
+    for data in (picture + film, picture[:2] + note + picture[2:]):
+        assert np.array_equal(decode_upload(data, 8, 10_000), expected)
+
+
+@pytest.mark.parametrize(
+    "filling",
+    [b"\xff\x00", b"\xff", b"\xff\xd0", b"\xff\xfe\x00\x02", b"\xff\xda", b"\xff\x01", b"\xff\xd8"],
+)
+def test_scans_of_a_hostile_file_are_counted_in_no_time(filling):
+    data = (b"\xff\xd8" + filling * 2**23)[: 2**24]
+    started = time.perf_counter()
+    with suppress(ValueError):
+        _check_scans(data)
+    assert time.perf_counter() - started < 2
 
 
 @pytest.mark.parametrize(("kind", "name"), [("AVIF", "image/avif"), ("HEIF", "image/heic")])

@@ -1,4 +1,8 @@
-"""Files of codes, as `bitprint encode` writes them: with the ids beside them, one per line."""
+"""Files of codes, as `bitprint encode` writes them: with the ids beside them, one per line.
+
+The name of a file may hold line breaks; these are written as a null character, which no id has,
+followed by n or r.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,14 @@ from bitprint.cli._shared import counted
 if TYPE_CHECKING:
     from bitprint.codes import Codes
 
+_BREAKS = {"\n": "\0n", "\r": "\0r"}
+
 
 def write_codes(codes: Codes, ids: Iterable[object], file: Path) -> None:
     """Write N codes to a file, and their ids beside it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     codes.save(file)
-    text = "".join(f"{name}\n" for name in ids)
+    text = "".join(f"{_in_one_line(str(name))}\n" for name in ids)
     ids_beside(file).write_text(text, "utf-8", "surrogateescape")
 
 
@@ -44,4 +50,16 @@ def read_ids(file: Path, count: int) -> list[str]:
             f"{beside}: {counted(len(ids), 'id')} for {counted(count, 'code')}; "
             "encode the pictures again"
         )
-    return ids
+    return [_with_breaks(line) for line in ids]
+
+
+def _in_one_line(name: str) -> str:
+    for character, escape in _BREAKS.items():
+        name = name.replace(character, escape)
+    return name
+
+
+def _with_breaks(line: str) -> str:
+    for character, escape in _BREAKS.items():
+        line = line.replace(escape, character)
+    return line

@@ -58,9 +58,9 @@ def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> None:
 
     from bitprint.data import data_home, load_folder
     from bitprint.methods import load
-    from bitprint.methods._store import read_description
+    from bitprint.methods._store import read_about
 
-    hasher, about = load(run), read_description(run)["about"]
+    hasher, about = load(run), read_about(run)
     with progress_bar(f"reading {name}") as progress:
         if name in NAMED:
             images = open_set(name, labels, progress)

@@ -102,7 +102,9 @@ def _cached(
 ) -> tuple[NDArray[np.uint8], list[tuple[str, str]]]:
     """Return what `_decode_into` gives, from the cache when it holds the same listing."""
     listing = _listing_digest(root, names, shape[1])
-    place = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]
+    # Names of folders may hold bytes that are not text.
+    name = str(root.resolve()).encode("utf-8", "surrogatepass")
+    place = hashlib.sha256(name).hexdigest()[:12]
     stem = f"{place}-{shape[1]}"
     pixels_file = folder / f"{stem}-{listing}.npy"
     skipped_file = folder / f"{stem}-{listing}.json"

@@ -123,7 +123,8 @@ class ImageSet:
         """
         digest = hashlib.sha256(repr((self.name, len(self), self.size)).encode())
         assert isinstance(self.ids, np.ndarray)
-        digest.update("\n".join(self.ids.tolist()).encode())
+        # Names of files may hold bytes that are not text.
+        digest.update("\n".join(self.ids.tolist()).encode("utf-8", "surrogatepass"))
         if self.labels is not None:
             digest.update(repr(self.labels.shape).encode())
             digest.update(np.ascontiguousarray(self.labels).data)

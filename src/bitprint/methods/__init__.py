@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
-from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_type_hints
 
 from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
+from bitprint.methods._options import check_kinds, check_names
 from bitprint.methods._store import read_model
 from bitprint.methods.bre import BRE
 from bitprint.methods.classifier import Classifier
@@ -99,7 +99,9 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     40
     """
     cls = method(name)
-    _check_names(cls, options)
+    kinds = _kinds(cls)
+    check_names(name, options, set(kinds))
+    check_kinds(name, options, kinds)
     if issubclass(cls, DeepHasher):
         options = _gather_training(cls, options)
     if "seed" not in cls._get_param_names():
@@ -139,19 +141,17 @@ def load(folder: str | os.PathLike[str]) -> Hasher:
     return hasher
 
 
-def _check_names(cls: type[Hasher], options: dict[str, Any]) -> None:
-    """Refuse an option that a method does not have, and name the one that may be meant."""
-    own = {"seed", *cls._get_param_names()} - {"bits"}
-    known = own - {"training"}
-    if issubclass(cls, DeepHasher):
-        known |= _TRAINING
-    for name in (name for name in options if name not in own | known):
-        near = get_close_matches(name, sorted(known), n=1)
-        meant = f" (is {near[0]} meant?)" if near else ""
-        raise ValueError(
-            f"{cls.name}: there is no option {name!r}{meant}; "
-            f"its options are {', '.join(sorted(known))}"
-        )
+def _kinds(cls: type[Hasher]) -> dict[str, Any]:
+    """The options of a method, with their annotations; one that has none takes anything."""
+    try:
+        annotations = get_type_hints(cls.__init__)
+    except NameError:  # a name that a method of one's own imports for type checkers alone
+        annotations = {}
+    own = {name: annotations.get(name, object) for name in cls._get_param_names()}
+    training = get_type_hints(Training) if issubclass(cls, DeepHasher) else {}
+    kinds = {"seed": int} | own | training
+    kinds.pop("bits", None)
+    return kinds
 
 
 def _gather_training(cls: type[DeepHasher], options: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ PUBLISHED = Path(__file__).parents[1] / "published"
 
 _FORMAT = "bitprint.model"
 _VERSION = 1
+_FACTS = {"features": str, "size": int, "protocol": int, "seed": int}  # that are used again
 
 
 def write_model(
@@ -103,6 +104,16 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
             "upgrade bitprint to read it"
         )
     return document
+
+
+def read_about(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the further facts in `model.json`, those that are known; there need not be any."""
+    about = read_description(folder).get("about", {})
+    if isinstance(about, dict):
+        about = {name: value for name, value in about.items() if value is not None}
+        if all(type(about.get(name, kind())) is kind for name, kind in _FACTS.items()):
+            return about
+    raise ValueError(f"{find_model(folder) / 'model.json'}: what it says under about cannot be")
 
 
 def _bitprint_version() -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -70,6 +71,8 @@ class Collection:
         Makes codes of uploaded pictures; without it only codes and ids can be searched for.
     roots : sequence of Path
         Only files inside these folders are ever shown.
+    find_roots : callable, optional
+        Returns the folders as of now; called when a path lies in none that is known.
 
     Examples
     --------
@@ -100,11 +103,17 @@ class Collection:
     """
 
     def __init__(
-        self, index: Store, encoder: Encoder | None = None, roots: Sequence[Path] = ()
+        self,
+        index: Store,
+        encoder: Encoder | None = None,
+        roots: Sequence[Path] = (),
+        find_roots: Callable[[], Sequence[Path]] | None = None,
     ) -> None:
         self.index = index
         self.encoder = encoder
-        self.roots = [root.resolve() for root in roots]
+        self.roots = _both_ways(roots)
+        self._find_roots = find_roots
+        self._finding = threading.Lock()
         self.held = len(index)
         """How many codes there were at the last search."""
         self._width = -(-index.bits // 8)
@@ -118,7 +127,7 @@ class Collection:
         from bitprint.photos import Photos  # brings torch's networks, which codes do not need
 
         photos = Photos(index)
-        return cls(index, photos.encoder, photos.roots)
+        return cls(index, photos.encoder, photos.roots, lambda: photos.roots)
 
     @property
     def name(self) -> str:
@@ -147,10 +156,14 @@ class Collection:
         return bytes(self.index.codes([id_of(key)]).packed[0])
 
     def path_of(self, key: str) -> str:
-        """Return the path of a key; raises ValueError if it is unknown or has none."""
+        """Return the path of a key; raises ValueError if it is unknown or has none.
+
+        Its folder is among the `roots` from then on, if it was added since they were read.
+        """
         path = self.index.items([id_of(key)])[0].path
         if path is None:
             raise ValueError("the index holds no path for this id")
+        self._roots_of([path])
         return path
 
     def labels(self) -> list[str]:
@@ -195,26 +208,34 @@ class Collection:
     def _describe(self, ids: list[Any], distances: list[int]) -> list[Found]:
         items = self.index.items(ids)
         codes = self.index.codes(ids).packed
+        roots = self._roots_of([item.path for item in items])
         return [
             Found(
                 key_of(identifier),
-                self._name(identifier, item.path),
+                _name(identifier, item.path, root),
                 tuple(readable(label) for label in item.labels),
                 distance,
                 code.tobytes(),
-                item.path is not None and bool(self.roots),
+                root is not None,
             )
-            for identifier, item, distance, code in zip(ids, items, distances, codes, strict=True)
+            for identifier, item, root, distance, code in zip(
+                ids, items, roots, distances, codes, strict=True
+            )
         ]
 
-    def _name(self, identifier: int | str, path: str | None) -> str:
-        """What to call a result: its path below the folder it was found in, or its id."""
-        if path is None:
-            return readable(str(identifier))
-        for root in self.roots:
-            if Path(path).is_relative_to(root):
-                return readable(str(Path(path).relative_to(root.parent)))
-        return readable(path)
+    def _roots_of(self, paths: Sequence[str | None]) -> list[Path | None]:
+        """Return the folder that each path lies in, or None.
+
+        A folder is written to the index before the first path below it. So only a path that lies
+        in none tells that there are new ones, and nothing has to be asked for the others.
+        """
+        found = _lie_in(paths, self.roots)
+        missed = any(path and root is None for path, root in zip(paths, found, strict=True))
+        if not missed or self._find_roots is None:
+            return found
+        with self._finding:  # of two threads, the one that reads later also writes later
+            self.roots = _both_ways(self._find_roots())
+            return _lie_in(paths, self.roots)
 
     def _stored_label(self, label: str) -> str | None:
         """The label in the index that reads like this one: names of folders may not be text."""
@@ -224,6 +245,27 @@ class Collection:
             return label
         stored = {readable(name): name for name in self.index.labels()}
         return stored.get(label, label)
+
+
+def _both_ways(roots: Sequence[Path]) -> list[Path]:
+    """Folders with links resolved, as files are opened, and as they are named in the index."""
+    return list(dict.fromkeys([*(root.resolve() for root in roots), *roots]))
+
+
+def _lie_in(paths: Sequence[str | None], roots: Sequence[Path]) -> list[Path | None]:
+    """The first of the folders that each path lies in."""
+    starts = [(root, str(root).rstrip("/") + "/") for root in roots]
+    return [
+        next((root for root, start in starts if path and path.startswith(start)), None)
+        for path in paths
+    ]
+
+
+def _name(identifier: int | str, path: str | None, root: Path | None) -> str:
+    """What to call a result: its path below the folder it was found in, or its id."""
+    if path is None:
+        return readable(str(identifier))
+    return readable(path if root is None else str(Path(path).relative_to(root.parent)))
 
 
 def key_of(identifier: int | str) -> str:

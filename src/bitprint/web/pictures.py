@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import threading
 from collections import OrderedDict
@@ -35,7 +36,12 @@ _THUMBNAIL_SIDE = 320
 # A progressive JPEG has some ten scans. A file can hold a hundred thousand, each of which costs
 # the decoder a pass over all pixels.
 _MOST_SCANS = 100
-_START_OF_JPEG, _START_OF_SCAN = b"\xff\xd8", b"\xff\xda"
+# Twenty megabytes of notes, as full as they may be, are some three hundred segments.
+_MOST_SEGMENTS = 10_000
+_START_OF_JPEG, _START_OF_SCAN, _END_OF_JPEG = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
+# What begins a segment or ends the picture. The decoder passes over all else: stuffed zeros,
+# restarts, and what is no marker.
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")
 
 
 def decode_upload(data: bytes, size: int, most_pixels: int) -> NDArray[np.uint8]:
@@ -69,13 +75,32 @@ def decode_upload(data: bytes, size: int, most_pixels: int) -> NDArray[np.uint8]
     >>> decode_upload(file.getvalue(), 8, most_pixels=2000).shape
     (8, 8, 3)
     """
-    if data.startswith(_START_OF_JPEG) and data.count(_START_OF_SCAN) > _MOST_SCANS:
-        raise ValueError(f"a JPEG of more than {_MOST_SCANS} scans is not decoded here")
+    if data.startswith(_START_OF_JPEG):
+        _check_scans(data)
     check_picture(io.BytesIO(data), most_pixels, PLAIN)
     try:
         return decode_image(io.BytesIO(data), size)
     except ValueError as error:
         raise ValueError("the picture is damaged and cannot be decoded") from error
+
+
+def _check_scans(data: bytes) -> None:
+    """Refuse a JPEG of too many scans; what follows its end, such as a film, is not looked at."""
+    scans, place = 0, len(_START_OF_JPEG)
+    for _ in range(_MOST_SEGMENTS):
+        found = _MARKER.search(data, place)
+        if found is None or found[0] == _END_OF_JPEG:
+            return
+        scans += found[0] == _START_OF_SCAN
+        if scans > _MOST_SCANS:
+            break
+        # The length counts its own two bytes; the data of a scan follow its segment.
+        start = found.end()
+        place = start + max(2, int.from_bytes(data[start : start + 2]))
+    raise ValueError(
+        f"a JPEG of more than {_MOST_SCANS} scans, or of {_MOST_SEGMENTS:,} segments, is not "
+        "decoded here"
+    )
 
 
 def check_picture(file: IO[bytes], most_pixels: int, formats: tuple[str, ...] = FORMATS) -> str:
