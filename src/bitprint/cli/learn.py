@@ -208,8 +208,7 @@ def evaluate(
     from bitprint.methods import load
     from bitprint.methods._store import read_about
 
-<<<<<<< HEAD
-    about = read_description(run)["about"]
+    about = read_about(run)
     conventions: dict[str, Any] = {
         "ties": ties,
         "denominator": denominator,
@@ -219,9 +218,6 @@ def evaluate(
     if cutoffs is not None:
         conventions["cutoffs"] = _ranks(cutoffs)
     check_conventions(top=top, **conventions)  # before a long read
-=======
-    about = read_about(run)
->>>>>>> web-mended
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     seed = about.get("seed", 0) if seed is None else seed
