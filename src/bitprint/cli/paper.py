@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -112,6 +113,13 @@ def reproduce(
         "set": change,
         "quick": quick,
     }
+    apart = {
+        "workers": workers if workers > 1 else None,
+        "deadline": None if math.isinf(deadline) else f"{deadline:g}",
+        "out": out,
+        "json": as_json,
+    }
+    command = _command(table, chosen | apart)
     cells = _cells(table, chosen)
     title = _prepare(table, cells)
     if out is None:
@@ -121,7 +129,7 @@ def reproduce(
         out = Path("results") / f"{table}_{name}{kind}.csv"
     with goes_on():
         _run(cells, out, workers, deadline)
-    _report(cells, out, title, _command(table, chosen), quick, as_json)
+    _report(cells, out, title, command, quick, as_json)
 
 
 def _cells(table: str, chosen: dict[str, Any]) -> list[Cell]:
@@ -131,16 +139,17 @@ def _cells(table: str, chosen: dict[str, Any]) -> list[Cell]:
     if table not in EXPERIMENTS:
         raise ValueError(f"there is no {table!r}: choose {', '.join(EXPERIMENTS)}")
     given = {name: value for name, value in chosen.items() if value}
+    quick = given.pop("quick", False)
+    refused = [f"--{name}" for name in given if name not in ("methods", "bits", "splits")]
+    if quick and refused:
+        raise ValueError(
+            f"--quick brings its own images and network; leave out {', '.join(refused)}"
+        )
     if "bits" in given:
         given["bits"] = _lengths(given["bits"])
     if "set" in given:
         given["changes"] = parse_options(given.pop("set"))
-    if not given.pop("quick", False):
-        return experiment_cells(table, **given)
-    refused = given.keys() - {"methods", "bits", "splits"}
-    if refused:
-        raise ValueError(f"--quick brings its own images and network; leave out --{min(refused)}")
-    return quick_cells(table, **given)
+    return quick_cells(table, **given) if quick else experiment_cells(table, **given)
 
 
 def _lengths(text: str) -> list[int]:
