@@ -117,6 +117,25 @@ def test_what_the_page_says_of_itself():
     assert "are missing" not in deep
 
 
+def test_what_the_seeds_draw():
+    def says(*splits):
+        rows = [row(seed=seed, split=split) for seed, split in enumerate(splits)]
+        return Page(html_report("Title", rows, command="x")).text
+
+    assert "over the seeds, which draw both split and training. Every" in says("f00", "ba2")
+    assert "over the seeds, which draw training alone. Every" in says("f00", "f00")
+    assert "one seed alone" in says("f00")
+    assert "standard deviation" not in says("f00")
+
+
+def test_the_paper_is_spoken_of_where_it_has_a_figure():
+    with_figure = Page(html_report("Title", ROWS, command="x")).text
+    without = Page(html_report("Title", [row("lsh")], command="x")).text
+    for part in ("Green: ", "Red: ", "the figure of the DSDH paper"):
+        assert part in with_figure
+        assert part not in without
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
     [

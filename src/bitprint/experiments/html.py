@@ -31,6 +31,7 @@ _SETTINGS = (
     "train_seconds",
     "encode_seconds",
 )
+_PAPER = "Ours, and below it the figure of the DSDH paper (Li et al., 2017)"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
@@ -74,7 +75,7 @@ def html_report(
         f"<h1>{escape(title)}</h1>",
         *(f"<p>{escape(note)}</p>" for note in notes),
         f"<p>Made by <code>{escape(command)}</code></p>",
-        "<h2>Ours, and below it the figure of the DSDH paper (Li et al., 2017)</h2>",
+        f"<h2>{_PAPER if _has_paper(rows) else 'MAP'}</h2>",
         _comparison(rows),
         *([] if quick else _standings(rows)),
         "<h2>Curves</h2>",
@@ -132,15 +133,30 @@ def stand_ins(rows: Iterable[dict[str, str]]) -> list[str]:
     return notes
 
 
-def _conventions(rows: Iterable[dict[str, str]]) -> list[str]:
+def _conventions(rows: Sequence[dict[str, str]]) -> list[str]:
     depths = dict.fromkeys(row.get("map_at") for row in rows)
     reach = " and ".join(f"the nearest {at}" if at else "the whole database" for at in depths)
-    return [
+    notes = [
         f"MAP over {reach or 'nothing yet'}, the expectation over all orders of equal distances; "
-        "mean ± standard deviation over the seeds, which draw both split and training. Every "
-        "figure is of the model after its last epoch.",
-        f"Green: the paper's figure is reached. Red: more than {BELOW} below it.",
+        f"{_seeds(rows)}. Every figure is of the model after its last epoch."
     ]
+    if _has_paper(rows):
+        notes.append(f"Green: the paper's figure is reached. Red: more than {BELOW} below it.")
+    return notes
+
+
+def _seeds(rows: Sequence[dict[str, str]]) -> str:
+    """Say what the spread is over: a set with a split of its own has that with every seed."""
+    splits = {row["seed"]: row.get("split") for row in rows}
+    if len(splits) < 2:
+        return "one seed alone, so that no spread is known"
+    drawn = "both split and training" if len({*splits.values()}) > 1 else "training alone"
+    return f"mean ± standard deviation over the seeds, which draw {drawn}"
+
+
+def _has_paper(rows: Iterable[dict[str, str]]) -> bool:
+    """Whether the paper has a figure for any of these."""
+    return any(row["paper_map"] for row in rows)
 
 
 def _comparison(rows: Iterable[dict[str, str]]) -> str:
