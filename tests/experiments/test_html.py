@@ -140,7 +140,6 @@ def test_the_paper_is_spoken_of_where_it_has_a_figure():
     ("changes", "part"),
     [
         ({"dataset": "digits"}, "digits stands in for CIFAR-10"),
-        ({"dataset": "coco", "map_at": "5000"}, "coco stands in for NUS-WIDE"),
         ({"backbone": "hub:resnet-50"}, "hub:resnet-50 in place of the paper's networks"),
         ({"dataset": "nuswide"}, "GIST in place of the 1,134 features"),
         ({"measured_on": "validation"}, "held-out training images"),
@@ -149,6 +148,14 @@ def test_the_paper_is_spoken_of_where_it_has_a_figure():
 def test_what_stands_in_for_what(changes, part):
     (note,) = stand_ins([row(), row(**changes)])
     assert part in note
+
+
+@pytest.mark.parametrize("map_at", ["", "5000"])
+def test_a_set_with_several_labels_stands_in_for_nus_wide(map_at):
+    rows = [row(dataset="coco", map_at=map_at)]
+    assert "coco stands in for NUS-WIDE as a set with several labels" in stand_ins(rows, True)[0]
+    page = html_report("Title", rows, command="x", several_labels=True)
+    assert "coco stands in for NUS-WIDE" in page
 
 
 @pytest.mark.parametrize("backbone", ["gist", "cnnf", "cnnf:weights.mat", "alexnet", "nin-small"])

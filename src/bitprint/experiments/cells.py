@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from bitprint.codes import check_bits
 from bitprint.data import ImageSet, Split, open_images, split_for
 from bitprint.data.protocols_unseen import unseen_split
 from bitprint.data.vectors import Data
@@ -98,13 +99,8 @@ class Done(NamedTuple):
 
 def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
     """Train and measure one cell; a network tells of its progress if that is wanted."""
-    if images.labels is None:
-        raise ValueError(f"{cell.dataset} has no labels; give them in sub-folders or a CSV file")
-    split: Split
-    if cell.unseen:
-        split = unseen_split(images.labels, cell.protocol, cell.seed, name=images.name)
-    else:
-        split = split_for(images, cell.protocol, cell.seed)
+    split = split_of(cell, images)
+    assert images.labels is not None
     queries, training, database = split.queries, split.training, split.database
     if cell.validation:
         queries, training, database = hold_out(images, split)
@@ -147,6 +143,54 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
     }
     epochs = [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
     return Done(row, epochs, report)
+
+
+def split_of(cell: Cell, images: ImageSet) -> Split:
+    """Return the queries, training set and database of a cell, before any are held out.
+
+    Examples
+    --------
+    >>> from bitprint.data import load_digits
+    >>> split_of(Cell("digits", 1, "itq", "itq", "gist", bits=12, seed=0), load_digits())
+    Split('digits/1', seed 0: 185 queries, 1612 training, 1612 database)
+    """
+    if images.labels is None:
+        raise ValueError(f"{cell.dataset} has no labels; give them in sub-folders or a CSV file")
+    if not cell.unseen:
+        return split_for(images, cell.protocol, cell.seed)
+    return unseen_split(
+        images.labels, cell.protocol, cell.seed, name=images.name, label_names=images.label_names
+    )
+
+
+def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
+    """Refuse what some cell cannot be run with, before the first is run.
+
+    Parameters
+    ----------
+    cells : iterable of Cell
+        Of one data set.
+    images : ImageSet, optional
+        That set, to check what depends on it; options can be checked without it.
+
+    Examples
+    --------
+    >>> check_cells([Cell("digits", 1, "itq", "itq", "gist", 12, 0, options={"lr": 1})])
+    Traceback (most recent call last):
+    ValueError: itq: there is no option 'lr'; its options are iterations, seed
+    """
+    training: dict[int, NDArray] = {}
+    for cell in cells:
+        check_bits(cell.bits)
+        hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
+        if images is None:
+            continue
+        if cell.seed not in training:
+            rows = split_of(cell, images).training
+            assert images.labels is not None
+            training[cell.seed] = images.labels[rows]
+        if isinstance(hasher, DeepHasher):
+            hasher._check_options(training[cell.seed])
 
 
 def _items(cell: Cell, images: ImageSet) -> Callable[[NDArray[np.int64]], Data]:
@@ -216,8 +260,7 @@ def run_cells(
         For a log, where there is no terminal: called every second with the cells under way, whose
         networks write lines of their own to standard error.
     """
-    done = {tuple(row[name] for name in KEY) for row in read_table(table)}
-    todo = [cell for cell in cells if cell.key not in done]
+    todo = missing_cells(cells, table)
     if not todo:
         return
     started = time.monotonic()
@@ -259,6 +302,12 @@ def _open(cell: Cell, threads: int) -> None:
 def _run(cell: Cell, progress: bool) -> Done:
     assert _images is not None
     return run_cell(cell, _images, progress=progress)
+
+
+def missing_cells(cells: Iterable[Cell], table: Path) -> list[Cell]:
+    """Return the cells that a table lacks, in their order."""
+    done = {tuple(row[name] for name in KEY) for row in read_table(table)}
+    return [cell for cell in cells if cell.key not in done]
 
 
 def read_table(table: Path) -> list[dict[str, str]]:

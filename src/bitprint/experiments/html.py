@@ -51,6 +51,7 @@ def html_report(
     plots: Iterable[Path] = (),
     missing: int = 0,
     quick: bool = False,
+    several_labels: bool = False,
 ) -> str:
     """Write out a report as one HTML page that needs no other file, script or network.
 
@@ -67,8 +68,10 @@ def html_report(
         How many cells have yet to be run.
     quick : bool
         The cells are those of `bitprint.experiments.quick`: nothing is said about the methods.
+    several_labels : bool
+        As in `stand_ins`.
     """
-    notes = [*([NOTE] if quick else stand_ins(rows)), *_conventions(rows)]
+    notes = [*([NOTE] if quick else stand_ins(rows, several_labels)), *_conventions(rows)]
     if missing:
         notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
     body = [
@@ -93,8 +96,15 @@ def html_report(
     )
 
 
-def stand_ins(rows: Iterable[dict[str, str]]) -> list[str]:
+def stand_ins(rows: Iterable[dict[str, str]], several_labels: bool = False) -> list[str]:
     """Say which data and networks are not the paper's own.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Rows of a table of cells, all of one data set and setting.
+    several_labels : bool
+        Whether an image of that set may have several labels.
 
     Examples
     --------
@@ -105,8 +115,7 @@ def stand_ins(rows: Iterable[dict[str, str]]) -> list[str]:
     rows = list(rows)
     notes = []
     for name in dict.fromkeys(row["dataset"] for row in rows if row["dataset"] not in _PAPER_SETS):
-        several = any(row.get("map_at") for row in rows if row["dataset"] == name)
-        kind = "NUS-WIDE as a set with several labels to an image" if several else "CIFAR-10"
+        kind = "NUS-WIDE as a set with several labels to an image" if several_labels else "CIFAR-10"
         notes.append(
             f"{name} stands in for {kind}: the paper has no figures for it, and these cannot be "
             "compared with those it has."
@@ -148,9 +157,9 @@ def _conventions(rows: Sequence[dict[str, str]]) -> list[str]:
 def _seeds(rows: Sequence[dict[str, str]]) -> str:
     """Say what the spread is over: a set with a split of its own has that with every seed."""
     splits = {row["seed"]: row.get("split") for row in rows}
-    if len(splits) < 2:
+    if len(splits) == 1:
         return "one seed alone, so that no spread is known"
-    drawn = "both split and training" if len({*splits.values()}) > 1 else "training alone"
+    drawn = "training alone" if len({*splits.values()}) == 1 else "both split and training"
     return f"mean ± standard deviation over the seeds, which draw {drawn}"
 
 

@@ -97,7 +97,7 @@ def experiment_cells(
     unseen : bool
         Search among classes that are kept from training.
     changes : dict, optional
-        Options of deep methods to change, see `deep_cells`.
+        Options of deep methods to change, see `deep_cells`; one of them must be among the rows.
     dataset, bits, splits, validation, labels
         As in `shallow_cells`.
 
@@ -131,6 +131,8 @@ def experiment_cells(
         labels=labels,
         changes=changes,
     )
+    if changes and not deep:
+        raise ValueError("--set changes options of deep methods, and none of these rows is one")
     once = {cell.key: cell for cell in (*shallow, *deep)}  # a row or length may be named twice
     return sorted(once.values(), key=lambda cell: cell.seed)
 
