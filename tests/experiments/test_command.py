@@ -84,6 +84,24 @@ def test_features_are_not_computed_for_cells_that_are_done(tmp_path, monkeypatch
     reproduce(*table)
 
 
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_tables_that_share_a_file_have_pages_and_plots_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for table in ("table1", "table3"):
+        arguments = [table, "--quick", "--methods", "lsh", "--bits", 8]
+        assert f"report: mine_{table}.html" in reproduce(*arguments, "--out", "mine.csv").stdout
+        reproduce(*arguments)
+    assert len((tmp_path / "mine.csv").read_text().splitlines()) == 3
+    for table, title in (
+        ("table1", "Table 1: MAP on digits"),
+        ("table3", "Table 3: MAP on digits"),
+    ):
+        assert title in (tmp_path / f"mine_{table}.html").read_text()
+        assert (tmp_path / f"mine_{table}_plots").is_dir()
+        assert (tmp_path / "results" / f"{table}_digits_quick.html").exists()
+        assert (tmp_path / "results" / f"{table}_digits_quick_plots").is_dir()
+
+
 # ---- unseen classes
 
 

@@ -166,6 +166,9 @@ def _lengths(text: str) -> list[int]:
         raise ValueError(f"--bits takes numbers with commas, such as 12,48; got {text!r}") from None
 
 
+_PRINTED = {"cifar10": "CIFAR-10", "nuswide": "NUS-WIDE"}
+
+
 def _read(cells: Sequence[Cell]) -> ImageSet:
     """Read the images, and check that every cell can be run with them."""
     from bitprint.experiments.cells import check_cells
@@ -202,7 +205,8 @@ def _titles(table: str, cell: Cell, images: ImageSet) -> tuple[str, str]:
     own = images.split is not None and not cell.unseen
     setting = "its own split" if own else f"setting {cell.protocol}"
     kinds = {", unseen classes": cell.unseen, ", held-out training images": cell.validation}
-    about = f"{images.name}, {setting}" + "".join(kind for kind, holds in kinds.items() if holds)
+    name = _PRINTED.get(images.name, images.name)
+    about = f"{name}, {setting}" + "".join(kind for kind, holds in kinds.items() if holds)
     return f"{EXPERIMENTS[table].title}: {measure} on {about}", about
 
 
@@ -278,8 +282,10 @@ def _report(
     several = images.labels is not None and images.labels.ndim == 2
     verdicts, notes = ([], [NOTE]) if quick else (standings(rows), stand_ins(rows, several))
     missing = len(cells) - len(rows)
-    plots = draw_figures(rows, out, out.with_name(f"{out.stem}_plots"))
-    page = out.with_suffix(".html")
+    # Several tables may share a file, and each has a page and plots of its own.
+    stem = out.stem if table in out.stem else f"{out.stem}_{table}"
+    plots = draw_figures(rows, out, out.with_name(f"{stem}_plots"), about)
+    page = out.with_name(f"{stem}.html")
     page.parent.mkdir(parents=True, exist_ok=True)
     text = html_report(
         title,
