@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,7 +133,7 @@ def reproduce(
         out = Path("results") / f"{table}_{name}{kind}.csv"
     if deadline > 0:
         _compute_features(cells, images, out)
-    with goes_on():
+    with goes_on(), _terminated_in_order():
         _run(cells, out, workers, deadline - (time.monotonic() - started))
     _report(table, cells, images, out, command, quick, as_json)
 
@@ -259,6 +261,16 @@ def _run(cells: Sequence[Cell], out: Path, workers: int, deadline: float) -> Non
             bar.advance(task)
             figures = f"MAP {row['map']:.4f}, {row['train_seconds']} s"
             note(f"{row['variant']}, {counted(row['bits'], 'bit')}, split {row['seed']}: {figures}")
+
+
+@contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """Let SIGTERM, by which `kill` and `timeout` end a command, interrupt it as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _report(

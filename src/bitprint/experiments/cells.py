@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -266,7 +268,10 @@ def run_cells(
     started = time.monotonic()
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // workers)
-    with ProcessPoolExecutor(workers, context, _open, (todo[0], threads)) as pool:
+    with (
+        ProcessPoolExecutor(workers, context, _open, (todo[0], threads)) as pool,
+        _ending_workers(),
+    ):
         running: dict[Future[Done], Cell] = {}
         waiting = iter(todo)
         while True:
@@ -288,15 +293,40 @@ def run_cells(
             yield row
 
 
+@contextmanager
+def _ending_workers() -> Iterator[None]:
+    """On an error or interruption end the processes that were started within, whatever they do.
+
+    The pool would wait for their cells, hours perhaps, and nobody takes what comes of them.
+    """
+    others = multiprocessing.active_children()
+    try:
+        yield
+    except BaseException:
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
+
+
 _images: ImageSet | None = None
 
 
 def _open(cell: Cell, threads: int) -> None:
     """Load the images once in each worker, and give it its share of the cores."""
     global _images
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     threadpool_limits(threads)
     _images = open_images(cell.dataset, labels=cell.labels)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, which may have been killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(cell: Cell, progress: bool) -> Done:
