@@ -1,9 +1,11 @@
 import base64
+import re
 from html.parser import HTMLParser
 
 import pytest
 
 from bitprint.experiments.html import html_report, stand_ins
+from bitprint.version import __version__
 
 
 def row(name="itq", bits=12, seed=0, found=0.5, paper="", **changes):
@@ -74,6 +76,7 @@ def test_ours_stands_above_the_papers_with_its_colour():
 
 def test_every_cell_has_its_settings():
     about = {
+        "version": "0.0.1",
         "options": "epochs=20 lr=0.0001",
         "device": "some card",
         "split": "f00d",
@@ -115,6 +118,21 @@ def test_what_the_page_says_of_itself():
     deep = Page(html_report("A title", [row(map_at="5000")], command="x")).text
     assert "MAP over the nearest 5000" in deep
     assert "are missing" not in deep
+
+
+def test_rows_of_other_versions_are_told():
+    def notes(*versions):
+        rows = [row(seed=seed, version=version) for seed, version in enumerate(versions)]
+        text = Page(html_report("Title", rows, command="x")).text
+        return re.findall(r"\d+ cells? w\w+ measured by .*", text)
+
+    assert notes(__version__, __version__) == []
+    assert notes(__version__, "0.0.1") == [
+        "1 cell was measured by other versions of Bitprint: 0.0.1."
+    ]
+    assert notes("", "", "0.0.1") == [
+        "3 cells were measured by other versions of Bitprint: one not written down, 0.0.1."
+    ]
 
 
 def test_what_the_seeds_draw():

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -29,8 +29,10 @@ from bitprint.evaluation import Report, evaluate
 from bitprint.experiments.curves import keep_curves
 from bitprint.experiments.published import published_map
 from bitprint.features import extract
-from bitprint.methods import DeepHasher, create, method
+from bitprint.methods import DeepHasher, Hasher, create, method
+from bitprint.methods.dsdh import DSDH
 from bitprint.supervision import class_matrix
+from bitprint.version import __version__
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         "device": _device_name(),
         "split": split.fingerprint[:12],
         "date": datetime.now(UTC).date().isoformat(),
-        "options": _spell(cell.options),
+        "version": __version__,
+        "options": _spell(_settings(hasher, len(training))),
     }
     epochs = [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
     return Done(row, epochs, report)
@@ -379,8 +382,23 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 5)
 
 
-def _spell(options: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in options.items() if name != "backbone")
+def _settings(hasher: Hasher, count: int) -> dict[str, Any]:
+    """What a method was trained with on `count` images: its options, defaults among them."""
+    settings: dict[str, Any] = hasher.get_params(deep=False)
+    if isinstance(hasher, DeepHasher):
+        settings |= asdict(settings.pop("training") or hasher.default_training)
+    if isinstance(hasher, DSDH):  # whose weights may go by the number of images
+        settings |= dict(zip(("mu", "nu", "eta"), hasher.weights(count), strict=True))
+    return settings
+
+
+def _spell(settings: dict[str, Any]) -> str:
+    """Write out settings, but for those that have a column and those that are not in use."""
+    return " ".join(
+        f"{name}={value}"
+        for name, value in settings.items()
+        if name not in ("bits", "seed", "device") and value is not None
+    )
 
 
 def _device_name() -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from bitprint.experiments.quick import NOTE
 from bitprint.experiments.standings import standings
 from bitprint.experiments.tables import BELOW, Entry, summarise
+from bitprint.version import __version__
 
 _PAPER_SETS = ("cifar10", "nuswide")
 # What is not a network that stands in for the paper's: features, the paper's own networks, and
@@ -25,6 +26,7 @@ _SETTINGS = (
     "paper_map",
     "measured_on",
     "options",
+    "version",
     "device",
     "split",
     "date",
@@ -71,7 +73,8 @@ def html_report(
     several_labels : bool
         As in `stand_ins`.
     """
-    notes = [*([NOTE] if quick else stand_ins(rows, several_labels)), *_conventions(rows)]
+    notes = [*([NOTE] if quick else stand_ins(rows, several_labels)), *other_versions(rows)]
+    notes += _conventions(rows)
     if missing:
         notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
     body = [
@@ -140,6 +143,23 @@ def stand_ins(rows: Iterable[dict[str, str]], several_labels: bool = False) -> l
             "paper's figures."
         )
     return notes
+
+
+def other_versions(rows: Iterable[dict[str, str]]) -> list[str]:
+    """Say whether some rows were measured by another version of Bitprint than this one.
+
+    Examples
+    --------
+    >>> other_versions([{"version": __version__}, {"version": "0.0.1"}, {"map": "0.5"}])
+    ['2 cells were measured by other versions of Bitprint: 0.0.1, one not written down.']
+    """
+    versions = [row.get("version") or "one not written down" for row in rows]
+    others = [version for version in versions if version != __version__]
+    if not others:
+        return []
+    count = "1 cell was" if len(others) == 1 else f"{len(others)} cells were"
+    names = ", ".join(dict.fromkeys(others))
+    return [f"{count} measured by other versions of Bitprint: {names}."]
 
 
 def _conventions(rows: Sequence[dict[str, str]]) -> list[str]:
