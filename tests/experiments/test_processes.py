@@ -1,6 +1,7 @@
 """Processes that run cells: they end with the command, and run methods of one's own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,3 +87,28 @@ def test_workers_end_with_the_command(number, tmp_path):
     finally:
         if alive(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_method_of_ones_own_stands_beside_the_others(tmp_path):
+    """The script is what the page puts together."""
+    page = (Path(__file__).parents[2] / "docs" / "add_a_method.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (method,) = (block for block in blocks if "class SKLSH" in block)
+    (command,) = (block for block in blocks if "main()" in block)
+    (tmp_path / "script.py").write_text(method + command)
+    process = start(tmp_path, "table1", "--quick", "--methods", "itq,sklsh", "--bits", "12")
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert re.search(r"sklsh +\S gist +\S 0\.\d{3}", printed)
+    assert "gamma=1.0" in (tmp_path / "results" / "table1_digits_quick.csv").read_text()
+
+
+def test_a_script_without_its_guard_is_told_so(tmp_path):
+    (tmp_path / "script.py").write_text(ENDLESS.replace('if __name__ == "__main__":', "if True:"))
+    process = start(tmp_path, "table1", "--quick", "--methods", "lsh", "--bits", "8")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "Traceback" not in said
+    first, second = said.splitlines()
+    assert first.endswith('this must stand under `if __name__ == "__main__":`')
+    assert second.startswith("bitprint: a process that runs cells ended before its cell was done")

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -268,6 +269,11 @@ def run_cells(
     todo = missing_cells(cells, table)
     if not todo:
         return
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as the library asks
+        raise ValueError(
+            "every process that runs cells imports the script that started it, so this must stand "
+            'under `if __name__ == "__main__":`'
+        )
     started = time.monotonic()
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // workers)
@@ -305,6 +311,11 @@ def _ending_workers() -> Iterator[None]:
     others = multiprocessing.active_children()
     try:
         yield
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "a process that runs cells ended before its cell was done; if nothing above says why, "
+            "it was killed, perhaps for want of memory: use fewer --workers"
+        ) from error
     except BaseException:
         for process in multiprocessing.active_children():
             if process not in others:
