@@ -124,14 +124,12 @@ def test_rows_of_other_versions_are_told():
     def notes(*versions):
         rows = [row(seed=seed, version=version) for seed, version in enumerate(versions)]
         text = Page(html_report("Title", rows, command="x")).text
-        return re.findall(r"\d+ cells? w\w+ measured by .*", text)
+        return re.findall(r"not known to be: .*", text)
 
     assert notes(__version__, __version__) == []
-    assert notes(__version__, "0.0.1") == [
-        "1 cell was measured by other versions of Bitprint: 0.0.1."
-    ]
-    assert notes("", "", "0.0.1") == [
-        "3 cells were measured by other versions of Bitprint: one not written down, 0.0.1."
+    assert notes(__version__, "0.0.1") == ["not known to be: 1 cell of 0.0.1."]
+    assert notes("", "0.0.1", "", __version__) == [
+        "not known to be: 2 cells of a version not recorded, 1 of 0.0.1."
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -146,20 +147,22 @@ def stand_ins(rows: Iterable[dict[str, str]], several_labels: bool = False) -> l
 
 
 def other_versions(rows: Iterable[dict[str, str]]) -> list[str]:
-    """Say whether some rows were measured by another version of Bitprint than this one.
+    """Say which rows are not known to be measured by this version of Bitprint.
 
     Examples
     --------
-    >>> other_versions([{"version": __version__}, {"version": "0.0.1"}, {"map": "0.5"}])
-    ['2 cells were measured by other versions of Bitprint: 0.0.1, one not written down.']
+    >>> (note,) = other_versions([{"version": __version__}, {"version": "0.0.1"}, {"map": "0.5"}])
+    >>> note.partition(", or ")[2]
+    'not known to be: 1 cell of 0.0.1, 1 of a version not recorded.'
     """
-    versions = [row.get("version") or "one not written down" for row in rows]
-    others = [version for version in versions if version != __version__]
-    if not others:
+    versions = Counter(row.get("version") or "a version not recorded" for row in rows)
+    versions.pop(__version__, None)
+    if not versions:
         return []
-    count = "1 cell was" if len(others) == 1 else f"{len(others)} cells were"
-    names = ", ".join(dict.fromkeys(others))
-    return [f"{count} measured by other versions of Bitprint: {names}."]
+    (first, count), *others = versions.items()
+    parts = [f"{count} {'cell' if count == 1 else 'cells'} of {first}"]
+    parts += [f"{count} of {version}" for version, count in others]
+    return [f"Not of Bitprint {__version__}, or not known to be: {', '.join(parts)}."]
 
 
 def _conventions(rows: Sequence[dict[str, str]]) -> list[str]:
