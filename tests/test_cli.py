@@ -7,12 +7,15 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 from rich.console import Console
 from typer.testing import CliRunner
 
 import bitprint as bp
 from bitprint import cli
+from bitprint.data import ImageSet
+from bitprint.experiments.cells import KEY
+from bitprint.experiments.tables import experiment_cells
 from bitprint.training.progress import EpochBar
 
 FAST = ["--set", "epochs=2", "--set", "optimizer=adamw", "--set", "lr=0.002"]
@@ -153,6 +156,39 @@ def test_train_without_a_network(tmp_path):
     run("train", "digits", "--method", "lsh", "--bits", 24, "--out", tmp_path / "lsh")
     report = json.loads(run("evaluate", tmp_path / "lsh", "digits", "--json"))
     assert report["map"] > 0.2
+
+
+def test_the_conventions_of_evaluate_are_options(tmp_path, photos):
+    out = tmp_path / "lsh"
+    train = ["train", photos, "--method", "lsh", "--bits", 8, "--features", "pixels"]
+    run(*train, "--labels", split_without_answers(photos), "--out", out)
+    evaluate = ["evaluate", out, photos, "--labels", photos / "labels.csv", "--json"]
+    plain = json.loads(run(*evaluate))
+    assert (plain["empty"], plain["radius"], plain["precision_at"]) == ("skip", 2, {})
+    options = ["--empty", "zero", "--radius", 0, "--cutoffs", "4,2,400"]
+    report = json.loads(run(*evaluate, *options))
+    assert (report["empty"], report["radius"]) == ("zero", 0)
+    assert list(report["precision_at"]) == list(report["recall_at"]) == ["2", "4"]
+    assert report["empty_queries"] == plain["empty_queries"] == 2
+    assert report["map"] == pytest.approx(plain["map"] / 2)
+    assert report["precision_radius"] == report["pr_lookup"]["precision"][0]
+    summary = run(*evaluate[:-1], *options)
+    assert "precision within radius 0" in summary
+    assert "2 queries without a relevant item, counted as 0" in summary
+    assert "precision@4" in summary
+
+
+def split_without_answers(photos):
+    """A CSV of labels and a split: of four queries two are of a class that nothing else is of."""
+    rows = ["file,label,split"]
+    for colour in ("red", "blue"):
+        for i in range(10):
+            split = "query" if i < 2 else "train"
+            label = "green" if colour == "red" and i < 2 else colour
+            rows.append(f"{colour}/{i}.png,{label},{split}")
+    path = photos / "labels.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
 
 
 def test_train_on_gist(tmp_path):
@@ -305,11 +341,79 @@ def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
     assert "interrupted; the same command goes on" in result.stderr
 
 
+def test_reproduce_tells_what_the_paper_ran_again(tmp_path, monkeypatch):
+    [cell] = experiment_cells("table2", methods="dpsh", bits=[16], splits=1)
+    about = dict(zip(KEY, cell.key, strict=True))
+    row = about | {"method": "dpsh", "map": 0.941, "map_at": "", "paper_map": 0.763}
+    row |= {"precision_radius2": 0.9, "precision_at_100": 0.9}
+    out = tmp_path / "table2.csv"
+    out.write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
+    pixels = np.broadcast_to(np.uint8(0), (60_000, 1, 1, 3))
+    images = ImageSet(pixels, np.arange(60_000) % 10, name="cifar10")
+    monkeypatch.setattr("bitprint.cli.paper.open_set", lambda *_: images)
+    command = ["reproduce", "table2", "--methods", "dpsh", "--bits", 16, "--splits", 1]
+    printed = " ".join(run(*command, "--out", out).split())
+    again = "0.903 at 16 bits, 0.885 at 24 bits, 0.915 at 32 bits, 0.911 at 48 bits"
+    assert again in printed
+    assert again in out.with_suffix(".html").read_text()
+    report = json.loads(run(*command, "--out", out, "--json"))
+    assert report["entries"][0]["difference"] == 0.178
+    assert again in " ".join(report["notes"])
+
+
 def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
     sentence = fails(monkeypatch, capsys, "evaluate", out, "digits", "--seed", 1)
     assert "trained on other images" in sentence
+
+
+@pytest.fixture
+def digits_folder(tmp_path):
+    """Sixty pictures of three classes."""
+    digits = bp.data.load_digits()
+    folder = tmp_path / "pictures"
+    for number in range(60):
+        label = folder / f"class {digits.labels[number] % 3}"
+        label.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(digits.pixels[number]).save(label / f"{number:02}.png")
+    return folder
+
+
+def test_however_the_folder_is_spelt(digits_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    out, copy = tmp_path / "run", tmp_path / "elsewhere" / "pictures"
+    shutil.copytree(digits_folder, copy)
+    train = ["train", "pictures", "--method", "lsh", "--features", "pixels", "--bits", 8]
+    run(*train, "--out", out)
+    for spelling in ("pictures", "./pictures", "pictures/", digits_folder, copy):
+        sentence = fails(monkeypatch, capsys, "evaluate", out, spelling)
+        assert "trained on other images" in sentence
+    run(*train, "--protocol", 1, "--out", tmp_path / "split")
+    for spelling in ("pictures", digits_folder, copy):
+        run("evaluate", tmp_path / "split", spelling)
+
+
+def test_a_picture_that_was_renamed_moves_the_split(digits_folder, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    train = ["train", digits_folder, "--method", "lsh", "--features", "pixels", "--bits", 8]
+    run(*train, "--protocol", 1, "--out", out)
+    first = min((digits_folder / "class 0").iterdir())
+    first.rename(first.with_name("zz.png"))
+    assert "is added, removed or renamed" in fails(
+        monkeypatch, capsys, "evaluate", out, digits_folder
+    )
+
+
+def test_other_pictures_of_the_same_names_are_other_pictures(digits_folder, tmp_path):
+    out = tmp_path / "run"
+    train = ["train", digits_folder, "--method", "lsh", "--features", "pixels", "--bits", 8]
+    run(*train, "--out", out)
+    other = tmp_path / "other" / "pictures"
+    shutil.copytree(digits_folder, other)
+    for file in other.rglob("*.png"):
+        ImageOps.invert(Image.open(file)).save(file)
+    run("evaluate", out, other)
 
 
 @pytest.mark.parametrize(
@@ -320,6 +424,25 @@ def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monk
     out = tmp_path / "run"
     run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
     assert part in fails(monkeypatch, capsys, "evaluate", out, "digits", option, 0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "part"),
+    [
+        ("--empty", "ignore", "empty is one of skip, zero; got 'ignore'"),
+        ("--ties", "random", "ties is one of expected, stable"),
+        ("--denominator", "v1", "denominator is one of retrieved, total, min; got 'v1'"),
+        ("--radius", -1, "radius must be at least 0, got -1"),
+        ("--cutoffs", "0,5", "every cutoff must be at least 1, got 0"),
+        ("--cutoffs", "10,many", "--cutoffs takes numbers with commas, such as 10,100; got"),
+    ],
+)
+def test_conventions_are_checked_before_images_are_read(
+    option, value, part, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "run"
+    run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
+    assert part in fails(monkeypatch, capsys, "evaluate", out, "no/such/folder", option, value)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,15 @@ def test_other_values_than_signs_are_refused(values):
         Codes.from_signs(values)
 
 
+@pytest.mark.parametrize(
+    "values", [np.array([[0, 1], [1, 1]]), np.array([[1.0, 0.0]]), np.sign([[-0.5, 0.0, 2.0]])]
+)
+def test_zeros_among_the_signs_are_told_what_to_do(values):
+    with pytest.raises(ValueError, match="for 0 and 1 pass `codes > 0`"):
+        Codes.from_signs(values)
+    assert np.array_equal(Codes.from_signs(values > 0).signs(), np.where(values > 0, 1, -1))
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (2, 0), (0,)])
 def test_signs_have_two_dimensions(shape):
     with pytest.raises(ValueError, match=r"signs have shape \(N, K\) with K >= 1"):

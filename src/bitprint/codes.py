@@ -63,14 +63,23 @@ class Codes:
         Parameters
         ----------
         signs : array_like, shape (N, K)
-            Each entry is -1 or +1, or False or True.
+            Each entry is -1 or +1, or False or True. For 0 and 1 pass `codes > 0`.
+
+        Examples
+        --------
+        >>> zeros_and_ones = np.array([[1, 0, 1], [0, 1, 1]])
+        >>> Codes.from_signs(zeros_and_ones > 0).signs().tolist()
+        [[1, -1, 1], [-1, 1, 1]]
         """
         values = np.asarray(signs)
         if values.ndim != 2 or values.shape[1] < 1:
             raise ValueError(f"signs have shape (N, K) with K >= 1, got {values.shape}")
         ones = values == 1
         if values.dtype != np.bool_ and not np.all(ones | (values == -1)):
-            raise ValueError("signs are -1 or +1 (or booleans); other values were found")
+            raise ValueError(
+                "signs are -1 or +1 (or booleans); other values were found; "
+                "for 0 and 1 pass `codes > 0`"
+            )
         return cls(np.packbits(ones, axis=1), values.shape[1])
 
     @classmethod

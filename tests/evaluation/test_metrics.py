@@ -42,6 +42,97 @@ def test_queries_without_a_relevant_item():
         evaluate(query, [7], database, [0, 1, 0])
 
 
+def with_empty_queries():
+    """40 queries, 12 of them of a class that the database lacks."""
+    query_codes, query_labels, codes, labels = random_task(
+        np.random.default_rng(6), 40, 300, bits=16, classes=4
+    )
+    query_labels[::3][:12] = 9
+    return query_codes, query_labels, codes, labels
+
+
+def loops_over_balls(task, empty, radius):
+    """Precision and recall of balls in each way, and empty ones, query by query."""
+    query_codes, query_labels, codes, labels = task
+    precisions, recalls, found, inside, relevant, empty_balls = [], [], 0, 0, 0, 0
+    for distances, wanted in zip(query_codes.hamming(codes), query_labels, strict=True):
+        total = sum(label == wanted for label in labels)
+        if total == 0 and empty == "skip":
+            continue
+        ball = [label == wanted for d, label in zip(distances, labels, strict=True) if d <= radius]
+        precisions.append(sum(ball) / len(ball) if ball else 0)
+        if total:
+            recalls.append(sum(ball) / total)
+        found, inside, relevant = found + sum(ball), inside + len(ball), relevant + total
+        empty_balls += not ball
+    pooled = found / max(inside, 1), found / relevant
+    return np.mean(precisions), np.mean(recalls), pooled, empty_balls
+
+
+@pytest.mark.parametrize("empty", ["skip", "zero"])
+def test_every_figure_is_over_the_same_queries(empty):
+    task = query_codes, query_labels, codes, labels = with_empty_queries()
+    report = evaluate(*task, empty=empty, cutoffs=(10, 40), radius=3)
+    assert report.empty_queries == 12
+    assert report.queries == 40
+    kept = [q for q in range(40) if empty == "zero" or query_labels[q] in labels]
+    assert report.map == pytest.approx(np.mean(report.average_precision[kept]), rel=1e-12)
+    for n in (10, 40):
+        precisions, recalls = [], []
+        for q in kept:
+            hits = expected_hits(query_codes[q].hamming(codes)[0], labels == query_labels[q], n)
+            precisions.append(hits / n)
+            if query_labels[q] in labels:
+                recalls.append(hits / sum(labels == query_labels[q]))
+        assert len(recalls) == 28
+        assert report.precision_at[n] == pytest.approx(np.mean(precisions), rel=1e-12)
+        assert report.recall_at[n] == pytest.approx(np.mean(recalls), rel=1e-12)
+    along = evaluate(*task, empty=empty, cutoffs=report.pr_curve.at.tolist())
+    assert list(along.precision_at.values()) == report.pr_curve.precision.tolist()
+    assert list(along.recall_at.values()) == report.pr_curve.recall.tolist()
+    for radius in (0, 2, 3, 16):
+        precision, recall, pooled, empty_balls = loops_over_balls(task, empty, radius)
+        assert report.pr_lookup.precision[radius] == pytest.approx(precision, rel=1e-12)
+        assert report.pr_lookup.recall[radius] == pytest.approx(recall, rel=1e-12)
+        assert report.pr_lookup_pooled.precision[radius] == pytest.approx(pooled[0], rel=1e-12)
+        assert report.pr_lookup_pooled.recall[radius] == pytest.approx(pooled[1], rel=1e-12)
+        if radius == 2:
+            assert report.precision_radius2 == pytest.approx(precision, rel=1e-12)
+        if radius == 3:
+            assert report.precision_radius == pytest.approx(precision, rel=1e-12)
+            assert report.empty_balls == empty_balls
+
+
+def expected_hits(distances, relevance, n):
+    """Relevant items among the first n; of the tie that n falls into, their share of its places."""
+    hits, ranked = 0, 0
+    for distance in sorted(set(distances)):
+        tied = relevance[distances == distance]
+        places = min(len(tied), n - ranked)
+        hits += sum(tied) * places / len(tied)
+        ranked += places
+    return hits
+
+
+def test_skipping_is_as_if_the_queries_had_not_been_given():
+    query_codes, query_labels, codes, labels = with_empty_queries()
+    kept = np.flatnonzero(query_labels != 9)
+    whole = evaluate(query_codes, query_labels, codes, labels).as_dict()
+    part = evaluate(query_codes[kept], query_labels[kept], codes, labels).as_dict()
+    assert whole.pop("map") == pytest.approx(part.pop("map"), rel=1e-12)
+    assert {name for name in whole if whole[name] != part[name]} == {"queries", "empty_queries"}
+
+
+def test_without_empty_queries_both_are_the_same(task):
+    query_codes, query_labels, codes, labels = task
+    query_labels[:, 0] = 1
+    skipped, zeroed = (
+        evaluate(query_codes, query_labels, codes, labels, empty=empty).as_dict()
+        for empty in ("skip", "zero")
+    )
+    assert skipped | {"empty": "zero"} == zeroed
+
+
 def test_radius_and_empty_balls():
     query, database = codes_at([1, 2, 3, 3], bits=4)
     far = Codes.from_signs([[1, 1, 1, 1]])  # at distances 3, 2, 1, 1

@@ -135,6 +135,18 @@ def test_several_labels_and_queries_without_any_relevant_item():
     assert rank(distances, query_labels, labels, empty="zero").average_precision[3] == 0
 
 
+def test_queries_without_any_relevant_item_in_precision_and_recall():
+    distances = [[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]
+    skipped = rank(distances, [1, 7], [1, 0, 1, 0], cutoffs=(1, 3))
+    zeroed = rank(distances, [1, 7], [1, 0, 1, 0], cutoffs=(1, 3), empty="zero")
+    assert skipped.precision_at == {1: 1, 3: 2 / 3}
+    assert zeroed.precision_at == {1: 1 / 2, 3: 1 / 3}
+    assert skipped.recall_at == zeroed.recall_at == {1: 1 / 2, 3: 1}
+    assert skipped.pr_curve.precision.tolist() == [1, 1 / 2, 2 / 3, 1 / 2]
+    assert zeroed.pr_curve.precision.tolist() == [1 / 2, 1 / 4, 1 / 3, 1 / 4]
+    assert skipped.pr_curve.recall.tolist() == zeroed.pr_curve.recall.tolist()
+
+
 def test_infinitely_far_items_come_last():
     found = rank([[math.inf, 2.0, -math.inf]], [1], [1, 0, 1])
     assert found.map == pytest.approx((1 + 2 / 3) / 2, rel=1e-12)
@@ -203,7 +215,8 @@ def test_what_cannot_be_ranked_is_refused():
     query, database = codes_at([0, 1, 3], bits=3)
     for arguments, message in [
         ((query, [0], np.ones((3, 8)), [0, 1, 0]), "has a method `distances`.*got ndarray"),
-        ((np.ones((1, 3)), [0], database, [0, 1, 0]), "queries that are Codes, got ndarray"),
+        ((np.ones((1, 8)), [0], np.ones((3, 8)), [0, 1, 0]), "got ndarray.*`Codes.from_signs`"),
+        ((np.ones((1, 3)), [0], database, [0, 1, 0]), "are Codes, got ndarray.*from_signs"),
         ((Scaled(query), [0], database, [0, 1, 0]), "queries that are Codes, got Scaled"),
         (([0], [0], Given([[math.nan, 1.0]]), [0, 1]), "NaN, which has no rank"),
         (([0], [0], Given([[1.0, 2.0]]), [0, 1, 1]), "2 database codes but 3 database labels"),

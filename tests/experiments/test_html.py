@@ -11,6 +11,7 @@ from bitprint.version import __version__
 def row(name="itq", bits=12, seed=0, found=0.5, paper="", **changes):
     about = {
         "dataset": "cifar10",
+        "protocol": "1",
         "variant": name,
         "method": name,
         "backbone": "gist",
@@ -150,6 +151,13 @@ def test_the_paper_is_spoken_of_where_it_has_a_figure():
     for part in ("Green: ", "Red: ", "the figure of the DSDH paper"):
         assert part in with_figure
         assert part not in without
+
+
+def test_the_papers_rerun_is_told_beside_its_figures():
+    page = Page(html_report("T", [row("dpsh", 16, protocol="2", paper=0.763)], command="x"))
+    assert "0.903 at 16 bits" in page.text
+    assert "0.5000.763 (-0.263)" in page.rows[1]
+    assert "re-run" not in html_report("T", [row("dpsh", 12)], command="x")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from bitprint.experiments.standings import standings
 
 
 def rows(*cells, backbone="net", bits=12):
-    about = {"dataset": "cifar10", "measured_on": "test", "map_at": "", "paper_map": ""}
+    about = {"dataset": "cifar10", "protocol": "1", "measured_on": "test"}
+    about |= {"map_at": "", "paper_map": ""}
     return [
         about
         | {"variant": name, "method": name.partition(" ")[0], "backbone": backbone}
@@ -33,7 +34,7 @@ def test_the_best_of_each_side_by_its_mean():
 def test_only_seeds_that_both_have_are_compared():
     table = rows(("dsdh", {0: 0.8, 1: 0.99}), ("dlbhc", {0: 0.9, 2: 0.1}))
     assert standings(table) == [
-        "12 bits on net: dsdh is behind dlbhc with one seed alone, 0.800 to 0.900."
+        "12 bits on net: dsdh is behind dlbhc on one seed alone, 0.800 to 0.900."
     ]
 
 
@@ -54,7 +55,7 @@ def test_a_lucky_seed_makes_no_strongest_rival():
 def test_what_is_printed_alike_is_level():
     table = rows(("dsdh", {0: 0.9171}), ("dtsh", {0: 0.9174}))
     assert standings(table) == [
-        "12 bits on net: dsdh is level with dtsh with one seed alone, 0.917 to 0.917."
+        "12 bits on net: dsdh is level with dtsh on one seed alone, 0.917 to 0.917."
     ]
 
 
@@ -97,4 +98,4 @@ def test_nothing_is_said_of_one_side_alone(alone):
 def test_the_page_says_it():
     table = rows(("dsdh", {0: 0.8}), ("dpsh <x>", {0: 0.9}))
     page = html_report("title", table, command="")
-    assert "<li>12 bits on net: dsdh is behind dpsh &lt;x&gt; with one seed" in page
+    assert "<li>12 bits on net: dsdh is behind dpsh &lt;x&gt; on one seed" in page

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +25,9 @@ from bitprint.cli._shared import (
     parse_options,
     progress_bar,
 )
+
+if TYPE_CHECKING:
+    from bitprint.data import Split
 
 
 def train(
@@ -125,6 +129,15 @@ def _recommended(method: str, network: str, images: int) -> dict[str, Any]:
     return settings
 
 
+def _ranks(text: str) -> list[int]:
+    try:
+        return [int(rank) for rank in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--cutoffs takes numbers with commas, such as 10,100; got {text!r}"
+        ) from None
+
+
 def _labels_of(images: Any, name: str) -> Any:
     """The labels of an image set; where there are none, say how they are given."""
     if images.labels is None:
@@ -157,6 +170,7 @@ def _training_set(
         if len(rows) < len(images):
             errors.print(f"the split leaves {len(rows)} of {len(images)} images to train on")
         about |= {"protocol": protocol, "seed": seed, "split": split.fingerprint}
+    about |= {"images": images.fingerprint(), "trained_on": _digest(images.ids[rows])}
     return items_of(images, features)(rows), images.subset(rows).labels, about
 
 
@@ -174,6 +188,14 @@ def evaluate(
         str, typer.Option(help="expected, stable, optimistic or pessimistic")
     ] = "expected",
     denominator: Annotated[str, typer.Option(help="retrieved, total or min")] = "retrieved",
+    empty: Annotated[
+        str, typer.Option(help="skip queries without a relevant item, or count them as zero")
+    ] = "skip",
+    radius: Annotated[int, typer.Option(help="Hamming distance to measure precision within")] = 2,
+    cutoffs: Annotated[
+        str | None,
+        typer.Option(help="N of precision@N, numbers with commas; 100 to 1000 by default"),
+    ] = None,
     plots: Annotated[Path | None, typer.Option(help="folder for curves as PNG")] = None,
     labels: LabelsOption = None,
     as_json: JsonOption = False,
@@ -181,20 +203,31 @@ def evaluate(
     """Measure a model on the queries of a protocol, which it has not been trained on."""
     from bitprint.data import split_for
     from bitprint.evaluation import evaluate as measure
+    from bitprint.evaluation.metrics import check_conventions
     from bitprint.evaluation.plots import plot_reports
     from bitprint.methods import load
     from bitprint.methods._store import read_description
 
     about = read_description(run)["about"]
+    conventions: dict[str, Any] = {
+        "ties": ties,
+        "denominator": denominator,
+        "empty": empty,
+        "radius": radius,
+    }
+    if cutoffs is not None:
+        conventions["cutoffs"] = _ranks(cutoffs)
+    check_conventions(top=top, **conventions)  # before a long read
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     seed = about.get("seed", 0) if seed is None else seed
     protocol = about.get("protocol") or 1 if protocol is None else protocol
     split = split_for(images, protocol, seed)
-    if about.get("data") == name and about.get("split") != split.fingerprint:
+    if _is_same_set(about, name, images) and not _is_same_training(about, images, split):
         raise ValueError(
             f"{run} was trained on other images of {name} than this split has, queries among them; "
-            "train with --protocol, and evaluate with the same --protocol and --seed"
+            "train with --protocol, and evaluate with the same --protocol and --seed, as long as "
+            "no picture is added, removed or renamed"
         )
     its_labels = _labels_of(images, name)
     hasher, items = load(run), items_of(images, about.get("features"))
@@ -204,8 +237,7 @@ def evaluate(
         hasher.encode(items(split.database)),
         its_labels[split.database],
         top=split.map_at if top is None else top,
-        ties=ties,
-        denominator=denominator,
+        **conventions,
     )
     if plots:
         plot_reports({hasher.name: report}, plots)
@@ -213,3 +245,25 @@ def evaluate(
         output.print_json(data=report.as_dict() | {"split": split.fingerprint})
     else:
         output.print(report.summary(), highlight=False)
+
+
+def _digest(ids: Any) -> str:
+    """Tell parts of one set of images apart, by names."""
+    return hashlib.sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_same_set(about: dict[str, Any], name: str, images: Any) -> bool:
+    """Whether a model was trained on these images: as they are, or in the same place."""
+    if about.get("images") == images.fingerprint():
+        return True
+    place = about.get("data")
+    if place is None or name in NAMED or place in NAMED:
+        return bool(place == name)
+    return Path(place).resolve() == Path(name).resolve()
+
+
+def _is_same_training(about: dict[str, Any], images: Any, split: Split) -> bool:
+    """Whether a model was trained on the training images of a split."""
+    if "trained_on" in about:
+        return bool(about["trained_on"] == _digest(images.ids[split.training]))
+    return bool(about.get("split") == split.fingerprint)

@@ -50,7 +50,7 @@ def at_ranks(histograms: Histograms, ranks: Iterable[int]) -> Curve:
     """Mean precision and recall of the first n items, for every n of `ranks` in increasing order.
 
     Hits are expectations over the order of tied items. Recall is averaged over the queries that
-    have a relevant item; for the others it is undefined.
+    have a relevant item; for the others it is undefined, and their precision is 0.
     """
     at = np.array(sorted(ranks), np.int64)
     return averaged(kernels.expected_hits(*histograms, at), histograms.relevant.sum(axis=1), at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from bitprint.evaluation.report import Report
 
 CUTOFFS = tuple(range(100, 1001, 100))
 EMPTY = ("skip", "zero")
+
+_WRAP = "or wrap an array of -1 and +1 with `Codes.from_signs`"
 
 
 def evaluate(
@@ -62,7 +64,9 @@ def evaluate(
         A query with relevant items, none of them in the top, scores 0. With "retrieved" fewer hits
         can score higher, so "optimistic" and "pessimistic" are orders, not bounds.
     empty : {"skip", "zero"}
-        Queries without any relevant item are left out of the mean, or count 0.
+        Queries without any relevant item are left out of every figure and curve; or they count
+        with an average precision and a precision of 0, while their recall, 0 of 0 items, is
+        undefined and left out.
     radius : int
         Hamming distance for `Report.precision_radius` and `Report.empty_balls`.
     cutoffs : iterable of int
@@ -89,23 +93,18 @@ def evaluate(
     >>> evaluate(query, [0], database, [0, 0, 1, 1], ties="optimistic").map
     1.0
     """
-    _check_choice("ties", ties, TIES)
-    _check_choice("denominator", denominator, DENOMINATORS)
-    _check_choice("empty", empty, EMPTY)
     cutoffs = sorted(set(cutoffs))
-    _check_at_least("top", top, 1)
+    convention: dict[str, Any] = {"top": top, "ties": ties, "denominator": denominator}
+    check_conventions(**convention, empty=empty, radius=radius, cutoffs=cutoffs)
     _check_at_least("chunk", chunk, 1)
-    _check_at_least("radius", radius, 0)
-    _check_at_least("every cutoff", min(cutoffs, default=None), 1)
-    convention = {"top": top, "ties": ties, "denominator": denominator}
     ranks = np.array([n for n in cutoffs if n <= len(database_codes)], np.int64)
     if isinstance(database_codes, Codes) and isinstance(query_codes, Codes):
         task = Task(query_codes, query_labels, database_codes, database_labels)
-        found = _by_hamming(task, ranks, radius, device, chunk, convention)
+        found = _by_hamming(task, ranks, radius, device, chunk, convention, skip=empty == "skip")
     else:
         ranker = _check_ranker(query_codes, database_codes)
         ranked = RankedTask(query_codes, query_labels, ranker, database_labels)
-        found = _by_distance(ranked, ranks, chunk, convention)
+        found = _by_distance(ranked, ranks, chunk, convention, skip=empty == "skip")
     precisions = found.average_precision
     empty_queries = int(np.isnan(precisions).sum())
     if empty == "zero":
@@ -133,6 +132,32 @@ def evaluate(
     )
 
 
+def check_conventions(
+    *,
+    top: int | None = None,
+    ties: str = "expected",
+    denominator: str = "retrieved",
+    empty: str = "skip",
+    radius: int = 2,
+    cutoffs: Sequence[int] = CUTOFFS,
+) -> None:
+    """Raise a ValueError unless `evaluate` takes these options: before long work, say.
+
+    Examples
+    --------
+    >>> check_conventions(top=5000, ties="stable")
+    >>> check_conventions(empty="ignore")
+    Traceback (most recent call last):
+    ValueError: empty is one of skip, zero; got 'ignore'
+    """
+    _check_choice("ties", ties, TIES)
+    _check_choice("denominator", denominator, DENOMINATORS)
+    _check_choice("empty", empty, EMPTY)
+    _check_at_least("top", top, 1)
+    _check_at_least("radius", radius, 0)
+    _check_at_least("every cutoff", min(cutoffs, default=None), 1)
+
+
 class _Found(NamedTuple):
     """The figures of a report that depend on how the database is ranked."""
 
@@ -152,11 +177,17 @@ def _by_hamming(
     device: str,
     chunk: int | None,
     convention: dict[str, Any],
+    *,
+    skip: bool,
 ) -> _Found:
     histograms = task.count(device, chunk)
     _check_any_relevant(histograms.relevant)
+    precisions = average_precision(task, histograms, **convention)
+    if skip:
+        answerable = histograms.relevant.any(axis=1)
+        histograms = Histograms(histograms.items[answerable], histograms.relevant[answerable])
     return _Found(
-        average_precision(task, histograms, **convention),
+        precisions,
         curves.at_ranks(histograms, ranks),
         curves.by_ranking(histograms),
         curves.by_lookup(histograms),
@@ -167,21 +198,28 @@ def _by_hamming(
 
 
 def _by_distance(
-    task: RankedTask, ranks: NDArray[np.int64], chunk: int | None, convention: dict[str, Any]
+    task: RankedTask,
+    ranks: NDArray[np.int64],
+    chunk: int | None,
+    convention: dict[str, Any],
+    *,
+    skip: bool,
 ) -> _Found:
     along = curves.curve_ranks(len(task.database))
     every = np.union1d(ranks, along)
     ranked = task.measure(every, chunk, **convention)
     _check_any_relevant(ranked.total)
+    counted = ranked.total > 0 if skip else np.ones(len(ranked.total), np.bool_)
+    hits, total = ranked.hits[counted], ranked.total[counted]
 
-    def hits(at: NDArray[np.int64]) -> NDArray[np.float64]:
-        return ranked.hits.compress(np.isin(every, at), axis=1)
+    def curve(at: NDArray[np.int64]) -> Curve:
+        return curves.averaged(hits.compress(np.isin(every, at), axis=1), total, at)
 
     nothing = Curve(np.empty(0), np.empty(0), np.empty(0, np.int64))
     return _Found(
         ranked.average_precision,
-        curves.averaged(hits(ranks), ranked.total, ranks),
-        curves.averaged(hits(along), ranked.total, along),
+        curve(ranks),
+        curve(along),
         nothing,
         nothing,
         float("nan"),
@@ -194,12 +232,12 @@ def _check_ranker(queries: Codes | Queries, database: Codes | Ranker) -> Ranker:
     if isinstance(database, Codes):
         raise ValueError(
             "a database of Codes is ranked by Hamming distance from queries that are Codes, got "
-            f"{type(queries).__name__}; encode both with the same hasher"
+            f"{type(queries).__name__}; encode both with the same hasher, {_WRAP}"
         )
     if not hasattr(database, "distances"):
         raise ValueError(
             "a database is Codes, or has a method `distances` of its own, got "
-            f"{type(database).__name__}; encode it with a hasher"
+            f"{type(database).__name__}; encode it with a hasher, {_WRAP}"
         )
     return database
 

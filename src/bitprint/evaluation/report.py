@@ -22,11 +22,12 @@ class Report:
     average_precision : ndarray of float64, shape (Q,)
         Per query; NaN for a query without a relevant item when those are skipped.
     empty_queries : int
-        Queries without a relevant item in the database.
+        Queries without a relevant item in the database. With `empty` "skip" nothing below but
+        `queries` counts them; with "zero" their precision is 0, and no recall counts them.
     precision_radius : float
         Precision within distance `radius`, averaged over queries; an empty ball counts 0.
     empty_balls : int
-        Queries with nothing within distance `radius`.
+        Queries with nothing within distance `radius`, whose precision there is such a 0.
     precision_at, recall_at : dict of int to float
         Precision and recall of the first n items, expected over the order of tied items.
     pr_curve : Curve

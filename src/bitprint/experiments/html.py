@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from bitprint.experiments.published import reruns
 from bitprint.experiments.quick import NOTE
 from bitprint.experiments.standings import standings
 from bitprint.experiments.tables import BELOW, Entry, summarise
@@ -74,8 +75,8 @@ def html_report(
     several_labels : bool
         As in `stand_ins`.
     """
-    notes = [*([NOTE] if quick else stand_ins(rows, several_labels)), *other_versions(rows)]
-    notes += _conventions(rows)
+    about = [NOTE] if quick else stand_ins(rows, several_labels) + reruns(rows)
+    notes = [*about, *other_versions(rows), *_conventions(rows)]
     if missing:
         notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
     body = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 BITS = {1: (12, 24, 32, 48), 2: (16, 24, 32, 48)}
 """Code lengths of the tables, by setting."""
 
@@ -23,7 +25,6 @@ MAP: dict[tuple[str, int, str], tuple[float, ...]] = {
     ("cifar10", 1, "sh"): (0.127, 0.128, 0.126, 0.129),
     ("nuswide", 1, "dsdh"): (0.776, 0.808, 0.820, 0.829),
     ("nuswide", 1, "dqn"): (0.768, 0.776, 0.783, 0.792),
-    ("nuswide", 1, "dpsh"): (0.752, 0.790, 0.794, 0.812),
     ("nuswide", 1, "dhn"): (0.708, 0.735, 0.748, 0.758),
     ("nuswide", 1, "dtsh"): (0.773, 0.808, 0.812, 0.824),
     ("nuswide", 1, "ninh"): (0.674, 0.697, 0.713, 0.715),
@@ -55,6 +56,14 @@ MAP: dict[tuple[str, int, str], tuple[float, ...]] = {
 5,000 in setting 1 and 50,000 in setting 2."""
 
 
+MAP_RERUN: dict[tuple[str, int, str], tuple[float, ...]] = {
+    # The rows marked DPSH*; in Table 1 there is no other of DPSH on NUS-WIDE.
+    ("nuswide", 1, "dpsh"): (0.752, 0.790, 0.794, 0.812),
+    ("cifar10", 2, "dpsh"): (0.903, 0.885, 0.915, 0.911),
+}
+"""MAP where the paper ran the code of a method's authors again, by (data set, setting, method)."""
+
+
 MAP_CNN: dict[tuple[str, str], tuple[float, ...]] = {
     # Table 3: first setting, features of an un-tuned CNN-F.
     ("cifar10", "fasth"): (0.553, 0.607, 0.619, 0.636),
@@ -80,6 +89,8 @@ def published_map(
 ) -> float | None:
     """MAP that the paper prints, or None where it prints none.
 
+    Where it has both a figure from elsewhere and one of its own re-run, it is the former.
+
     Parameters
     ----------
     dataset, protocol, method, bits
@@ -95,9 +106,48 @@ def published_map(
     >>> published_map("cifar10", 1, "sh", 12, deep_features=True)
     0.183
     """
-    row = MAP.get((dataset, protocol, method))
+    row = MAP.get((dataset, protocol, method)) or MAP_RERUN.get((dataset, protocol, method))
     if deep_features and protocol == 1:
         row = MAP_CNN.get((dataset, method))
     if row is None or bits not in BITS[protocol]:
         return None
     return row[BITS[protocol].index(bits)]
+
+
+def reruns(rows: Iterable[dict[str, str]]) -> list[str]:
+    """Say which of the paper's figures it got by running the code of others again.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Rows of a table of cells.
+
+    Examples
+    --------
+    >>> row = {"dataset": "nuswide", "protocol": "1", "method": "dpsh", "measured_on": "test"}
+    >>> reruns([row])
+    ["The paper's figures of dpsh are its own re-run of the code of the method's authors."]
+    """
+    shown = {
+        (row["dataset"], int(row["protocol"]), row["method"])
+        for row in rows
+        if row["measured_on"] != "unseen classes"
+    }
+    notes = []
+    for cell, maps in MAP_RERUN.items():
+        _, protocol, method = cell
+        if cell not in shown:
+            continue
+        if cell not in MAP:
+            notes.append(
+                f"The paper's figures of {method} are its own re-run of the code of the method's "
+                "authors."
+            )
+            continue
+        figures = zip(maps, BITS[protocol], strict=True)
+        printed = ", ".join(f"{value:.3f} at {bits} bits" for value, bits in figures)
+        notes.append(
+            f"The paper has a second row of {method}, its own re-run of the code of the method's "
+            f"authors: {printed}. Ours is compared with the first."
+        )
+    return notes

@@ -30,7 +30,7 @@ def standings(rows: Iterable[dict[str, Any]]) -> list[str]:
     ...     for m, seed, value in cells
     ... ]
     >>> standings(rows)
-    ['12 bits on net: dsdh is ahead of dtsh with one seed alone, 0.914 to 0.913.']
+    ['12 bits on net: dsdh is ahead of dtsh on one seed alone, 0.914 to 0.913.']
     """
     groups: dict[tuple[str, int], dict[bool, dict[str, Maps]]] = {}
     for row in rows:
@@ -60,7 +60,7 @@ def _verdict(ours: dict[str, Maps], theirs: dict[str, Maps]) -> str:
     place = "level with"
     if figures[0] != figures[1] and len(shared) in (wins, losses):
         place = "ahead of" if wins else "behind"
-    alone, seeds = " with one seed alone", ""
+    alone, seeds = " on one seed alone", ""
     if len(shared) > 1:
         alone, seeds = "", f" over {len(shared)} seeds, ahead in {wins}"
     return f"{name} is {place} {rival}{alone}, {figures[0]} to {figures[1]}{seeds}."
