@@ -142,3 +142,19 @@ def test_rows_are_sorted_and_cannot_be_changed():
     for rows in (split.queries, split.training, split.database):
         with pytest.raises(ValueError, match="read-only"):
             rows[0] = 9
+
+
+def test_what_is_left_of_classes_when_images_have_labels_of_both_kinds():
+    def refused(labels, **about):
+        with pytest.raises(ValueError, match="after leaving out images that also carry") as error:
+            unseen_split(labels, 1, **about)
+        return str(error.value)
+
+    everything = np.ones((10, 4), int)
+    assert "carry unseen classes, no image of seen classes is left" in refused(everything)
+    alone = np.repeat(np.eye(4, dtype=int), 5, axis=0)
+    for number, name in enumerate("abcd"):
+        nearly = alone.copy()
+        nearly[5 * number : 5 * number + 4] = 1
+        assert f"seen classes, class {number} has one image; " in refused(nearly)
+        assert f"class {name!r} has one image; " in refused(nearly, label_names="abcd")

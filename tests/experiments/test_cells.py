@@ -1,9 +1,11 @@
+import ast
 import csv
 from concurrent.futures import Executor, Future
 
 import numpy as np
 import pytest
 
+import bitprint
 from bitprint.data import ImageSet, load_digits, split_for
 from bitprint.data.protocols import make_split
 from bitprint.evaluation import evaluate
@@ -106,7 +108,40 @@ def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
     assert {epoch["variant"] for epoch in history} == {"mine"}
     assert row["changed_bits"] == round(history[-1]["changed_bits"], 5)
     assert row["codes_per_label"] == round(history[-1]["codes_per_label"], 5)
-    assert row["options"] == "epochs=2 lr=0.01 mode=balanced"
+
+
+def settings_of(row):
+    return dict(setting.split("=", 1) for setting in row["options"].split(" "))
+
+
+def test_a_row_holds_what_its_cell_is_repeated_with(digits):
+    few = digits.subset(np.arange(200))
+    row = run_cell(cell("dsdh", options=SMALL | {"mode": "balanced", "eta": 3}), few)[0]
+    assert row["version"] == bitprint.__version__
+    count = len(split_for(few, 1, 0).training)
+    mu = count * 12**0.5 / 10
+    settings = settings_of(row)
+    assert float(settings["mu"]) == pytest.approx(mu)
+    assert float(settings["nu"]) == pytest.approx(mu / 10)
+    training = {"epochs": "1", "lr": "0.01", "batch_size": "128", "optimizer": "sgd"}
+    expected = {"mode": "balanced", "eta": "3", "backbone": "small", **training}
+    assert {name: settings[name] for name in expected} == expected
+    assert not settings.keys() & {"bits", "seed", "device", "training", "trunk_lr"}
+    again = {name: _value(value) for name, value in settings.items()}
+    assert run_cell(cell("dsdh", options=again), few)[0]["map"] == row["map"]
+
+
+def test_a_method_on_features_has_its_settings_too(digits):
+    assert settings_of(run_cell(cell("itq"), digits)[0]) == {"iterations": "50"}
+    options = {"centre": False}
+    assert settings_of(run_cell(cell("lsh", options=options), digits)[0]) == {"centre": "False"}
+
+
+def _value(text):
+    try:
+        return ast.literal_eval(text)
+    except ValueError:
+        return text
 
 
 # ---- tables
@@ -144,7 +179,7 @@ def test_a_table_resumes_where_it_stopped(tmp_path):
     assert list(run_cells(wanted, table, history=history, deadline=0)) == []
     assert not table.exists()
 
-    # An earlier run did the second and third; its figures must stay as they are.
+    # An earlier run, before there was a version, did the second and third; they stay as they are.
     for done in wanted[1:3]:
         _append(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
     rows = list(run_cells(wanted, table, history=history))
@@ -157,6 +192,7 @@ def test_a_table_resumes_where_it_stopped(tmp_path):
         wanted[i].key for i in (1, 2, 0, 3)
     ]
     assert [row["map"] for row in kept[:2]] == ["0.123", "0.123"]
+    assert [row["version"] for row in kept] == ["", "", *[bitprint.__version__] * 2]
     assert float(kept[2]["map"]) == rows[0]["map"]
     assert [row["epoch"] for row in read(history)] == ["1"]
 

@@ -75,6 +75,28 @@ def test_lookup_against_bits_is_mean_and_spread_over_seeds(table, tmp_path, axes
         )
 
 
+def test_a_method_looks_alike_in_every_plot(table, tmp_path, axes):
+    path, rows, _ = table
+    draw_figures([rows[4], *rows[:4]], path, tmp_path / "plots")
+    (bars,) = axes["precision_radius2.png"].containers
+    looks = {(bars.lines[0].get_color(), bars.lines[0].get_marker())}
+    for name in ("precision_at.png", "precision_recall.png"):
+        ranked, line = axes[name].get_lines()
+        looks.add((line.get_color(), line.get_marker()))
+        assert (ranked.get_label(), ranked.get_color()) == ("ranked", "#0072B2")
+    assert looks == {("#D55E00", "s")}
+
+
+def test_titles_say_what_was_measured_on_and_the_network_that_all_rows_have(table, tmp_path, axes):
+    path, rows, _ = table
+    draw_figures(rows, path, tmp_path / "plots", "Digits, setting 1")
+    assert axes["precision_radius2.png"].get_title() == "Hash lookup\nDigits, setting 1, gist"
+    assert axes["precision_at.png"].get_title() == "Ranking, 48 bits\nDigits, setting 1, gist"
+    other = rows[1] | {"backbone": "small"}
+    draw_figures([*rows, other], path, tmp_path / "plots", "Digits, setting 1")
+    assert axes["precision_recall.png"].get_title() == "Ranking, 48 bits\nDigits, setting 1"
+
+
 @pytest.mark.parametrize(
     ("name", "x", "part"),
     [

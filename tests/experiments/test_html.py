@@ -1,9 +1,11 @@
 import base64
+import re
 from html.parser import HTMLParser
 
 import pytest
 
 from bitprint.experiments.html import html_report, stand_ins
+from bitprint.version import __version__
 
 
 def row(name="itq", bits=12, seed=0, found=0.5, paper="", **changes):
@@ -75,6 +77,7 @@ def test_ours_stands_above_the_papers_with_its_colour():
 
 def test_every_cell_has_its_settings():
     about = {
+        "version": "0.0.1",
         "options": "epochs=20 lr=0.0001",
         "device": "some card",
         "split": "f00d",
@@ -118,6 +121,38 @@ def test_what_the_page_says_of_itself():
     assert "are missing" not in deep
 
 
+def test_rows_of_other_versions_are_told():
+    def notes(*versions):
+        rows = [row(seed=seed, version=version) for seed, version in enumerate(versions)]
+        text = Page(html_report("Title", rows, command="x")).text
+        return re.findall(r"not known to be: .*", text)
+
+    assert notes(__version__, __version__) == []
+    assert notes(__version__, "0.0.1") == ["not known to be: 1 cell of 0.0.1."]
+    assert notes("", "0.0.1", "", __version__) == [
+        "not known to be: 2 cells of a version not recorded, 1 of 0.0.1."
+    ]
+
+
+def test_what_the_seeds_draw():
+    def says(*splits):
+        rows = [row(seed=seed, split=split) for seed, split in enumerate(splits)]
+        return Page(html_report("Title", rows, command="x")).text
+
+    assert "over the seeds, which draw both split and training. Every" in says("f00", "ba2")
+    assert "over the seeds, which draw training alone. Every" in says("f00", "f00")
+    assert "one seed alone" in says("f00")
+    assert "standard deviation" not in says("f00")
+
+
+def test_the_paper_is_spoken_of_where_it_has_a_figure():
+    with_figure = Page(html_report("Title", ROWS, command="x")).text
+    without = Page(html_report("Title", [row("lsh")], command="x")).text
+    for part in ("Green: ", "Red: ", "the figure of the DSDH paper"):
+        assert part in with_figure
+        assert part not in without
+
+
 def test_the_papers_rerun_is_told_beside_its_figures():
     page = Page(html_report("T", [row("dpsh", 16, protocol="2", paper=0.763)], command="x"))
     assert "0.903 at 16 bits" in page.text
@@ -129,7 +164,6 @@ def test_the_papers_rerun_is_told_beside_its_figures():
     ("changes", "part"),
     [
         ({"dataset": "digits"}, "digits stands in for CIFAR-10"),
-        ({"dataset": "coco", "map_at": "5000"}, "coco stands in for NUS-WIDE"),
         ({"backbone": "hub:resnet-50"}, "hub:resnet-50 in place of the paper's networks"),
         ({"dataset": "nuswide"}, "GIST in place of the 1,134 features"),
         ({"measured_on": "validation"}, "held-out training images"),
@@ -138,6 +172,14 @@ def test_the_papers_rerun_is_told_beside_its_figures():
 def test_what_stands_in_for_what(changes, part):
     (note,) = stand_ins([row(), row(**changes)])
     assert part in note
+
+
+@pytest.mark.parametrize("map_at", ["", "5000"])
+def test_a_set_with_several_labels_stands_in_for_nus_wide(map_at):
+    rows = [row(dataset="coco", map_at=map_at)]
+    assert "coco stands in for NUS-WIDE as a set with several labels" in stand_ins(rows, True)[0]
+    page = html_report("Title", rows, command="x", several_labels=True)
+    assert "coco stands in for NUS-WIDE" in page
 
 
 @pytest.mark.parametrize("backbone", ["gist", "cnnf", "cnnf:weights.mat", "alexnet", "nin-small"])

@@ -4,13 +4,14 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from typer.testing import CliRunner
 
 from bitprint.cli import app
-from bitprint.data import load_digits
+from bitprint.data import load_digits, split_for
 from bitprint.experiments.cells import KEY, read_table, run_cell
 from bitprint.experiments.curves import read_curves
 from bitprint.experiments.quick import NOTE, quick_cells
@@ -83,6 +84,14 @@ def test_figure_1_from_one_command(tmp_path, monkeypatch):
     assert all(entry["paper"] is None for entry in about["entries"])
 
 
+def test_both_settings_are_the_same_as_the_note_says():
+    digits = load_digits()
+    one, two = (split_for(digits, protocol) for protocol in (1, 2))
+    assert one.fingerprint == two.fingerprint
+    assert "Settings 1 and 2 are the same on digits" in NOTE
+    assert np.bincount(digits.labels).max() < 500
+
+
 def test_every_row_of_every_experiment_runs(one_thread):
     images = load_digits()
     cells = [cell for name in EXPERIMENTS for cell in quick_cells(name, bits=[12])]
@@ -124,7 +133,7 @@ def test_changed_options_and_unseen_classes_reach_the_table(tmp_path):
     assert row["variant"] == "dpsh epochs=1 backbone=small lr=0.001"
     assert row["measured_on"] == "unseen classes"
     assert "epochs=1 " in row["options"]
-    page = table.with_suffix(".html").read_text()
+    page = (tmp_path / "t_table1.html").read_text()
     assert "--unseen --set epochs=1 --set backbone=small --set lr=1e-3" in page
     assert "classes that no method was trained on" in page
     (epoch,) = read_table(tmp_path / "t_epochs.csv")

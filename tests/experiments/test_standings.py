@@ -26,14 +26,16 @@ def test_the_best_of_each_side_by_its_mean():
         ("dtsh recipe", {0: 0.8, 1: 0.9}),
     )
     assert standings(table) == [
-        "12 bits on net: dsdh recipe is ahead of dtsh recipe, 0.855 to 0.850 over 2 seeds, "
+        "12 bits on net: dsdh recipe is level with dtsh recipe, 0.855 to 0.850 over 2 seeds, "
         "ahead in 1."
     ]
 
 
 def test_only_seeds_that_both_have_are_compared():
     table = rows(("dsdh", {0: 0.8, 1: 0.99}), ("dlbhc", {0: 0.9, 2: 0.1}))
-    assert standings(table) == ["12 bits on net: dsdh is behind dlbhc, 0.800 to 0.900 over 1 seed."]
+    assert standings(table) == [
+        "12 bits on net: dsdh is behind dlbhc on one seed alone, 0.800 to 0.900."
+    ]
 
 
 def test_no_verdict_without_a_common_seed():
@@ -53,8 +55,25 @@ def test_a_lucky_seed_makes_no_strongest_rival():
 def test_what_is_printed_alike_is_level():
     table = rows(("dsdh", {0: 0.9171}), ("dtsh", {0: 0.9174}))
     assert standings(table) == [
-        "12 bits on net: dsdh is level with dtsh, 0.917 to 0.917 over 1 seed."
+        "12 bits on net: dsdh is level with dtsh on one seed alone, 0.917 to 0.917."
     ]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "place", "wins"),
+    [
+        ((0.913, 0.914, 0.915), "ahead of", 3),
+        ((0.910, 0.910, 0.919), "level with", 2),
+        ((0.910, 0.920, 0.920), "level with", 1),
+        ((0.915, 0.916, 0.918), "behind", 0),
+        ((0.910, 0.915, 0.917), "level with", 1),  # ahead once, and equal else
+    ],
+)
+def test_who_is_ahead_is_so_with_every_seed(theirs, place, wins):
+    table = rows(("dsdh", {0: 0.914, 1: 0.915, 2: 0.917}), ("dtsh", dict(enumerate(theirs))))
+    (line,) = standings(table)
+    assert f"dsdh is {place} dtsh, 0.915 to" in line
+    assert line.endswith(f"over 3 seeds, ahead in {wins}.")
 
 
 def test_networks_and_lengths_are_apart_and_in_order():
@@ -79,4 +98,4 @@ def test_nothing_is_said_of_one_side_alone(alone):
 def test_the_page_says_it():
     table = rows(("dsdh", {0: 0.8}), ("dpsh <x>", {0: 0.9}))
     page = html_report("title", table, command="")
-    assert "<li>12 bits on net: dsdh is behind dpsh &lt;x&gt;, 0.800 to 0.900" in page
+    assert "<li>12 bits on net: dsdh is behind dpsh &lt;x&gt; on one seed" in page

@@ -188,6 +188,12 @@ def test_rows_by_kind_and_by_name():
         rows("table1", "lsh,nonsense")
 
 
+def test_what_is_named_twice_is_run_once():
+    cells = experiment_cells("table1", methods="itq, dpsh,itq,dpsh", bits=[12, 24, 12], splits=1)
+    found = [(cell.variant, cell.bits) for cell in cells]
+    assert found == [("itq", 12), ("itq", 24), ("dpsh", 12), ("dpsh", 24)]
+
+
 def test_every_option_reaches_every_cell():
     cells = experiment_cells(
         "table1", "mine", "lsh,dpsh", bits=[8], splits=1, validation=True, labels="a.csv"
@@ -200,11 +206,12 @@ def test_every_option_reaches_every_cell():
 # ---- ours beside theirs
 
 
-def row(name, bits, found, paper="", backbone="gist"):
+def row(name, bits, found, paper="", backbone="gist", seed=0):
     return {
         "variant": name,
         "backbone": backbone,
         "bits": str(bits),
+        "seed": str(seed),
         "map": str(found),
         "paper_map": str(paper),
     }
@@ -231,7 +238,7 @@ def test_ours_is_judged_by_what_is_printed(ours, verdict, difference):
 def test_rows_are_gathered_by_method_network_and_length():
     rows = [
         row("a", 12, 0.1),
-        row("a", 12, 0.4),
+        row("a", 12, 0.4, seed=1),
         row("a", 12, 0.3, 0.2, "small"),
         row("a", 24, 0.5),
     ]
@@ -244,10 +251,16 @@ def test_rows_are_gathered_by_method_network_and_length():
     }
 
 
+def test_a_seed_counts_once():
+    rows = [row("a", 12, 0.1), row("a", 12, 0.1), row("a", 12, 0.3, seed=1)]
+    assert summarise(rows)["a", "gist"][12].maps == (0.1, 0.3)
+    assert str(summarise(rows[:2])["a", "gist"][12]) == "0.100"
+
+
 def test_a_table_gives_mean_and_spread_and_the_paper_where_it_has_a_figure():
     rows = [
         row("lsh", 12, 0.1),
-        row("lsh", 12, 0.3),
+        row("lsh", 12, 0.3, seed=1),
         row("itq", 12, 0.5, 0.25),
         row("sh", 12, 0.1, 0.2),
     ]
@@ -276,7 +289,7 @@ def test_no_time_left_still_reports(tmp_path):
     about = json.loads(result.stdout)
     assert about["missing"] == 4 * 4 * 3
     assert about["entries"] == []
-    assert "48 cells are missing" in out.with_suffix(".html").read_text()
+    assert "48 cells are missing" in (tmp_path / "t_figure1.html").read_text()
     assert not out.exists()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +37,7 @@ from bitprint.cli._shared import (
 from bitprint.training.progress import PlainLines
 
 if TYPE_CHECKING:
+    from bitprint.data import ImageSet
     from bitprint.experiments.cells import Cell
 
 
@@ -112,35 +116,49 @@ def reproduce(
         "set": change,
         "quick": quick,
     }
+    apart = {
+        "workers": workers if workers > 1 else None,
+        "deadline": None if math.isinf(deadline) else f"{deadline:g}",
+        "out": out,
+        "json": as_json,
+    }
+    command = _command(table, chosen | apart)
+    started = time.monotonic()
     cells = _cells(table, chosen)
-    title = _prepare(table, cells)
+    images = _read(cells)
     if out is None:
         name = Path(cells[0].dataset).resolve().name
         chosen_kind = {"_validation": validation, "_unseen": unseen, "_quick": quick}
         kind = next((kind for kind, holds in chosen_kind.items() if holds), "")
         out = Path("results") / f"{table}_{name}{kind}.csv"
-    with goes_on():
-        _run(cells, out, workers, deadline)
-    _report(cells, out, title, _command(table, chosen), quick, as_json)
+    if deadline > 0:
+        _compute_features(cells, images, out)
+    with goes_on(), _terminated_in_order():
+        _run(cells, out, workers, deadline - (time.monotonic() - started))
+    _report(table, cells, images, out, command, quick, as_json)
 
 
 def _cells(table: str, chosen: dict[str, Any]) -> list[Cell]:
+    from bitprint.experiments.cells import check_cells
     from bitprint.experiments.quick import quick_cells
     from bitprint.experiments.tables import EXPERIMENTS, experiment_cells
 
     if table not in EXPERIMENTS:
         raise ValueError(f"there is no {table!r}: choose {', '.join(EXPERIMENTS)}")
     given = {name: value for name, value in chosen.items() if value}
+    quick = given.pop("quick", False)
+    refused = [f"--{name}" for name in given if name not in ("methods", "bits", "splits")]
+    if quick and refused:
+        raise ValueError(
+            f"--quick brings its own images and network; leave out {', '.join(refused)}"
+        )
     if "bits" in given:
         given["bits"] = _lengths(given["bits"])
     if "set" in given:
         given["changes"] = parse_options(given.pop("set"))
-    if not given.pop("quick", False):
-        return experiment_cells(table, **given)
-    refused = given.keys() - {"methods", "bits", "splits"}
-    if refused:
-        raise ValueError(f"--quick brings its own images and network; leave out --{min(refused)}")
-    return quick_cells(table, **given)
+    cells = quick_cells(table, **given) if quick else experiment_cells(table, **given)
+    check_cells(cells)  # before a long read
+    return cells
 
 
 def _lengths(text: str) -> list[int]:
@@ -150,28 +168,48 @@ def _lengths(text: str) -> list[int]:
         raise ValueError(f"--bits takes numbers with commas, such as 12,48; got {text!r}") from None
 
 
-def _prepare(table: str, cells: Sequence[Cell]) -> str:
-    """Check the images and compute features, which the workers then find; say what is run."""
-    from bitprint.data import split_for
-    from bitprint.experiments.tables import EXPERIMENTS
-    from bitprint.methods import DeepHasher, method
+_PRINTED = {"cifar10": "CIFAR-10", "nuswide": "NUS-WIDE"}
+
+
+def _read(cells: Sequence[Cell]) -> ImageSet:
+    """Read the images, and check that every cell can be run with them."""
+    from bitprint.experiments.cells import check_cells
 
     first = cells[0]
     if first.dataset == "nuswide":
         _check_nuswide()
     labels = None if first.labels is None else Path(first.labels)
     with progress_bar(f"reading {first.dataset}") as progress:
-        images = open_set(first.dataset, labels, progress)
-    split = split_for(images, first.protocol)
-    sources = (cell.backbone for cell in cells if not issubclass(method(cell.method), DeepHasher))
+        images: ImageSet = open_set(first.dataset, labels, progress)
+    check_cells(cells, images)
+    return images
+
+
+def _compute_features(cells: Sequence[Cell], images: ImageSet, out: Path) -> None:
+    """Compute the features that cells yet to be run learn from; the workers then find them."""
+    from bitprint.experiments.cells import missing_cells
+    from bitprint.methods import DeepHasher, method
+
+    missing = missing_cells(cells, out)
+    sources = (cell.backbone for cell in missing if not issubclass(method(cell.method), DeepHasher))
     for features in dict.fromkeys(sources):
         items_of(images, features)
-    measure = f"MAP@{split.map_at}" if split.map_at else "MAP"
-    setting = f"setting {first.protocol}" if images.split is None else "its own split"
-    held_out = ", held-out training images" if first.validation else ""
-    if first.unseen:
-        setting += ", unseen classes"
-    return f"{EXPERIMENTS[table].title}: {measure} on {images.name}, {setting}{held_out}"
+
+
+def _titles(table: str, cell: Cell, images: ImageSet) -> tuple[str, str]:
+    """Return the title of the report, and what of it the plots say."""
+    from bitprint.experiments.cells import split_of
+    from bitprint.experiments.tables import EXPERIMENTS
+
+    map_at = split_of(cell, images).map_at
+    measure = f"MAP@{map_at}" if map_at else "MAP"
+    # Classes that are kept from training are drawn, whatever split the set has.
+    own = images.split is not None and not cell.unseen
+    setting = "its own split" if own else f"setting {cell.protocol}"
+    kinds = {", unseen classes": cell.unseen, ", held-out training images": cell.validation}
+    name = _PRINTED.get(images.name, images.name)
+    about = f"{name}, {setting}" + "".join(kind for kind, holds in kinds.items() if holds)
+    return f"{EXPERIMENTS[table].title}: {measure} on {about}", about
 
 
 def _check_nuswide() -> None:
@@ -225,29 +263,58 @@ def _run(cells: Sequence[Cell], out: Path, workers: int, deadline: float) -> Non
             note(f"{row['variant']}, {counted(row['bits'], 'bit')}, split {row['seed']}: {figures}")
 
 
+@contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """Let SIGTERM, by which `kill` and `timeout` end a command, interrupt it as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _report(
-    cells: Sequence[Cell], out: Path, title: str, command: str, quick: bool, as_json: bool
+    table: str,
+    cells: Sequence[Cell],
+    images: ImageSet,
+    out: Path,
+    command: str,
+    quick: bool,
+    as_json: bool,
 ) -> None:
     """Print what the table holds of these cells, and write plots and page beside it."""
     from bitprint.experiments.figures import draw_figures
-    from bitprint.experiments.html import html_report, stand_ins
+    from bitprint.experiments.html import html_report, other_versions, stand_ins
     from bitprint.experiments.published import reruns
     from bitprint.experiments.quick import NOTE
     from bitprint.experiments.standings import standings
     from bitprint.experiments.tables import compare, summarise
 
     rows = _rows_of(cells, out)
-    verdicts, notes = ([], [NOTE]) if quick else (standings(rows), stand_ins(rows) + reruns(rows))
+    title, about = _titles(table, cells[0], images)
+    several = images.labels is not None and images.labels.ndim == 2
+    verdicts, notes = ([], [NOTE]) if quick else (standings(rows), stand_ins(rows, several))
+    notes += ([] if quick else reruns(rows)) + other_versions(rows)
     missing = len(cells) - len(rows)
-    plots = draw_figures(rows, out, out.with_name(f"{out.stem}_plots"))
-    page = out.with_suffix(".html")
+    # Several tables may share a file, and each has a page and plots of its own.
+    stem = out.stem if table in out.stem else f"{out.stem}_{table}"
+    plots = draw_figures(rows, out, out.with_name(f"{stem}_plots"), about)
+    page = out.with_name(f"{stem}.html")
     page.parent.mkdir(parents=True, exist_ok=True)
-    text = html_report(title, rows, command=command, plots=plots, missing=missing, quick=quick)
+    text = html_report(
+        title,
+        rows,
+        command=command,
+        plots=plots,
+        missing=missing,
+        quick=quick,
+        several_labels=several,
+    )
     page.write_text(text, "utf-8")
     if missing:
         note(f"{missing} of {len(cells)} cells are missing; the same command goes on")
     if as_json:
-        about = {
+        found = {
             "title": title,
             "missing": missing,
             "notes": notes,
@@ -257,7 +324,7 @@ def _report(
                 entry.as_dict() for line in summarise(rows).values() for entry in line.values()
             ],
         }
-        output.print_json(data=about)
+        output.print_json(data=found)
         return
     output.print(compare(rows, title))
     for line in [*verdicts, *notes]:

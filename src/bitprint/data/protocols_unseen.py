@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +41,12 @@ class UnseenSplit(Split):
 
 
 def unseen_split(
-    labels: ArrayLike, protocol: int, seed: int = 0, *, name: str = "images"
+    labels: ArrayLike,
+    protocol: int,
+    seed: int = 0,
+    *,
+    name: str = "images",
+    label_names: Sequence[str] | None = None,
 ) -> UnseenSplit:
     """Keep a quarter of the classes from training; queries and database are of those alone.
 
@@ -59,6 +65,8 @@ def unseen_split(
         `generic_split` takes as queries; those are not used.
     seed : int
     name : str
+    label_names : sequence of str, optional
+        The names of the classes, to speak of one that is too small.
 
     Examples
     --------
@@ -79,8 +87,10 @@ def unseen_split(
     unseen[rng.permutation(classes)[:count]] = True
     seen = _rows_within(carried, ~unseen)
     searched = _rows_within(carried, unseen)
-    train = generic_split(labels[seen], protocol, seed, name=name)
-    search = generic_split(labels[searched], protocol, seed, name=name)
+    for rows, kinds in ((seen, ("seen", "unseen")), (searched, ("unseen", "seen"))):
+        _check_left(carried, rows, kinds, name, label_names)
+    train = generic_split(labels[seen], protocol, seed, name=name, label_names=label_names)
+    search = generic_split(labels[searched], protocol, seed, name=name, label_names=label_names)
     return UnseenSplit(
         searched[search.queries],
         seen[train.training],
@@ -88,6 +98,29 @@ def unseen_split(
         f"{name}/unseen-{protocol}",
         seed,
     )
+
+
+def _check_left(
+    carried: NDArray[np.bool_],
+    rows: NDArray[np.int64],
+    kinds: tuple[str, str],
+    name: str,
+    label_names: Sequence[str] | None,
+) -> None:
+    """Refuse classes of which too little is left because images carry labels of both kinds."""
+    own, other = kinds
+    left_out = f"{name}: after leaving out images that also carry {other} classes"
+    if len(rows) == 0:
+        raise ValueError(f"{left_out}, no image of {own} classes is left")
+    left = carried[rows].sum(axis=0)
+    lone = np.flatnonzero((left == 1) & (carried.sum(axis=0) > 1))
+    if len(lone):
+        number = int(lone[0])
+        label = number if label_names is None else label_names[number]
+        raise ValueError(
+            f"{left_out}, class {label!r} has one image; "
+            "every class needs one as a query and another to be found"
+        )
 
 
 def _rows_within(carried: NDArray[np.bool_], classes: NDArray[np.bool_]) -> NDArray[np.int64]:

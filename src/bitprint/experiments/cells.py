@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from bitprint.codes import check_bits
 from bitprint.data import ImageSet, Split, open_images, split_for
 from bitprint.data.protocols_unseen import unseen_split
 from bitprint.data.vectors import Data
@@ -26,8 +30,10 @@ from bitprint.evaluation import Report, evaluate
 from bitprint.experiments.curves import keep_curves
 from bitprint.experiments.published import published_map
 from bitprint.features import extract
-from bitprint.methods import DeepHasher, create, method
+from bitprint.methods import DeepHasher, Hasher, create, method
+from bitprint.methods.dsdh import DSDH
 from bitprint.supervision import class_matrix
+from bitprint.version import __version__
 
 
 @dataclass(frozen=True)
@@ -98,13 +104,8 @@ class Done(NamedTuple):
 
 def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
     """Train and measure one cell; a network tells of its progress if that is wanted."""
-    if images.labels is None:
-        raise ValueError(f"{cell.dataset} has no labels; give them in sub-folders or a CSV file")
-    split: Split
-    if cell.unseen:
-        split = unseen_split(images.labels, cell.protocol, cell.seed, name=images.name)
-    else:
-        split = split_for(images, cell.protocol, cell.seed)
+    split = split_of(cell, images)
+    assert images.labels is not None
     queries, training, database = split.queries, split.training, split.database
     if cell.validation:
         queries, training, database = hold_out(images, split)
@@ -143,10 +144,59 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         "device": _device_name(),
         "split": split.fingerprint[:12],
         "date": datetime.now(UTC).date().isoformat(),
-        "options": _spell(cell.options),
+        "version": __version__,
+        "options": _spell(_settings(hasher, len(training))),
     }
     epochs = [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
     return Done(row, epochs, report)
+
+
+def split_of(cell: Cell, images: ImageSet) -> Split:
+    """Return the queries, training set and database of a cell, before any are held out.
+
+    Examples
+    --------
+    >>> from bitprint.data import load_digits
+    >>> split_of(Cell("digits", 1, "itq", "itq", "gist", bits=12, seed=0), load_digits())
+    Split('digits/1', seed 0: 185 queries, 1612 training, 1612 database)
+    """
+    if images.labels is None:
+        raise ValueError(f"{cell.dataset} has no labels; give them in sub-folders or a CSV file")
+    if not cell.unseen:
+        return split_for(images, cell.protocol, cell.seed)
+    return unseen_split(
+        images.labels, cell.protocol, cell.seed, name=images.name, label_names=images.label_names
+    )
+
+
+def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
+    """Refuse what some cell cannot be run with, before the first is run.
+
+    Parameters
+    ----------
+    cells : iterable of Cell
+        Of one data set.
+    images : ImageSet, optional
+        That set, to check what depends on it; options can be checked without it.
+
+    Examples
+    --------
+    >>> check_cells([Cell("digits", 1, "itq", "itq", "gist", 12, 0, options={"lr": 1})])
+    Traceback (most recent call last):
+    ValueError: itq: there is no option 'lr'; its options are iterations, seed
+    """
+    training: dict[int, NDArray] = {}
+    for cell in cells:
+        check_bits(cell.bits)
+        hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
+        if images is None:
+            continue
+        if cell.seed not in training:
+            rows = split_of(cell, images).training
+            assert images.labels is not None
+            training[cell.seed] = images.labels[rows]
+        if isinstance(hasher, DeepHasher):
+            hasher._check_options(training[cell.seed])
 
 
 def _items(cell: Cell, images: ImageSet) -> Callable[[NDArray[np.int64]], Data]:
@@ -216,14 +266,21 @@ def run_cells(
         For a log, where there is no terminal: called every second with the cells under way, whose
         networks write lines of their own to standard error.
     """
-    done = {tuple(row[name] for name in KEY) for row in read_table(table)}
-    todo = [cell for cell in cells if cell.key not in done]
+    todo = missing_cells(cells, table)
     if not todo:
         return
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as the library asks
+        raise ValueError(
+            "every process that runs cells imports the script that started it, so this must stand "
+            'under `if __name__ == "__main__":`'
+        )
     started = time.monotonic()
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // workers)
-    with ProcessPoolExecutor(workers, context, _open, (todo[0], threads)) as pool:
+    with (
+        ProcessPoolExecutor(workers, context, _open, (todo[0], threads)) as pool,
+        _ending_workers(),
+    ):
         running: dict[Future[Done], Cell] = {}
         waiting = iter(todo)
         while True:
@@ -245,20 +302,56 @@ def run_cells(
             yield row
 
 
+@contextmanager
+def _ending_workers() -> Iterator[None]:
+    """On an error or interruption end the processes that were started within, whatever they do.
+
+    The pool would wait for their cells, hours perhaps, and nobody takes what comes of them.
+    """
+    others = multiprocessing.active_children()
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "a process that runs cells ended before its cell was done; if nothing above says why, "
+            "it was killed, perhaps for want of memory: use fewer --workers"
+        ) from error
+    except BaseException:
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
+
+
 _images: ImageSet | None = None
 
 
 def _open(cell: Cell, threads: int) -> None:
     """Load the images once in each worker, and give it its share of the cores."""
     global _images
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     threadpool_limits(threads)
     _images = open_images(cell.dataset, labels=cell.labels)
 
 
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, which may have been killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _run(cell: Cell, progress: bool) -> Done:
     assert _images is not None
     return run_cell(cell, _images, progress=progress)
+
+
+def missing_cells(cells: Iterable[Cell], table: Path) -> list[Cell]:
+    """Return the cells that a table lacks, in their order."""
+    done = {tuple(row[name] for name in KEY) for row in read_table(table)}
+    return [cell for cell in cells if cell.key not in done]
 
 
 def read_table(table: Path) -> list[dict[str, str]]:
@@ -300,8 +393,23 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 5)
 
 
-def _spell(options: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in options.items() if name != "backbone")
+def _settings(hasher: Hasher, count: int) -> dict[str, Any]:
+    """What a method was trained with on `count` images: its options, defaults among them."""
+    settings: dict[str, Any] = hasher.get_params(deep=False)
+    if isinstance(hasher, DeepHasher):
+        settings |= asdict(settings.pop("training") or hasher.default_training)
+    if isinstance(hasher, DSDH):  # whose weights may go by the number of images
+        settings |= dict(zip(("mu", "nu", "eta"), hasher.weights(count), strict=True))
+    return settings
+
+
+def _spell(settings: dict[str, Any]) -> str:
+    """Write out settings, but for those that have a column and those that are not in use."""
+    return " ".join(
+        f"{name}={value}"
+        for name, value in settings.items()
+        if name not in ("bits", "seed", "device") and value is not None
+    )
 
 
 def _device_name() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,8 +21,13 @@ Lines = dict[str, dict[int, list[Curves]]]
 Lookups = dict[str, dict[int, list[float]]]
 """Precision within radius 2 of all seeds by the name of a line, then by bits."""
 
+Styles = dict[str, dict[str, Any]]
+"""Colour, marker and line by the name of a line: the same in every plot."""
 
-def draw_figures(rows: Iterable[dict[str, str]], table: Path, folder: Path) -> list[Path]:
+
+def draw_figures(
+    rows: Iterable[dict[str, str]], table: Path, folder: Path, about: str = ""
+) -> list[Path]:
     """Draw the rows of a table as PNG files.
 
     Parameters
@@ -32,6 +38,8 @@ def draw_figures(rows: Iterable[dict[str, str]], table: Path, folder: Path) -> l
         The CSV file of the cells, beside which the curves are.
     folder : path
         Where the files go; it is made if need be.
+    about : str
+        What was measured on, for the titles; the network follows where all rows have one.
 
     Returns
     -------
@@ -41,6 +49,9 @@ def draw_figures(rows: Iterable[dict[str, str]], table: Path, folder: Path) -> l
         were kept `precision_at.png`, precision of the first N items, and `precision_recall.png`.
     """
     named, kept = _name_lines(rows), read_curves(table)
+    looks = dict(zip(dict.fromkeys(name for name, _ in named), styles(), strict=False))
+    backbones = {row["backbone"] for _, row in named}
+    below = ", ".join([*([about] if about else []), *(backbones if len(backbones) == 1 else [])])
     lookups: Lookups = {}
     lines: Lines = {}
     for name, row in named:
@@ -55,15 +66,16 @@ def draw_figures(rows: Iterable[dict[str, str]], table: Path, folder: Path) -> l
     if lookups or lines:
         folder.mkdir(parents=True, exist_ok=True)
     if lookups:
-        drawn.append(_draw_radius(lookups, folder / "precision_radius2.png"))
+        drawn.append(_draw_radius(lookups, looks, below, folder / "precision_radius2.png"))
     if not lines:
         return drawn
     longest = max(bits for by_bits in lines.values() for bits in by_bits)
-    figure, axes = canvas(f"Ranking, {longest} bits", "first N items", "precision")
-    if _draw_means(axes, lines, longest, np.array(CUTOFFS), "precision_at"):
+    title = f"Ranking, {longest} bits\n{below}"
+    figure, axes = canvas(title, "first N items", "precision")
+    if _draw_means(axes, lines, looks, longest, np.array(CUTOFFS), "precision_at"):
         drawn.append(write(figure, axes, folder / "precision_at.png"))
-    figure, axes = canvas(f"Ranking, {longest} bits", "recall", "precision")
-    _draw_means(axes, lines, longest, RECALLS, "precision_at_recall", markevery=5)
+    figure, axes = canvas(title, "recall", "precision")
+    _draw_means(axes, lines, looks, longest, RECALLS, "precision_at_recall", markevery=5)
     axes.set_xlim(0, 1.02)
     axes.set_ylim(0, 1.02)
     drawn.append(write(figure, axes, folder / "precision_recall.png"))
@@ -83,14 +95,14 @@ def _name_lines(rows: Iterable[dict[str, str]]) -> list[tuple[str, dict[str, str
     return named
 
 
-def _draw_radius(lookups: Lookups, path: Path) -> Path:
-    figure, axes = canvas("Hash lookup", "bits", "precision within Hamming radius 2")
-    for (name, by_bits), style in zip(lookups.items(), styles(), strict=False):
+def _draw_radius(lookups: Lookups, looks: Styles, below: str, path: Path) -> Path:
+    figure, axes = canvas(f"Hash lookup\n{below}", "bits", "precision within Hamming radius 2")
+    for name, by_bits in lookups.items():
         lengths = sorted(by_bits)
         figures = [by_bits[bits] for bits in lengths]
         spreads = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in figures]
         means = [np.mean(each) for each in figures]
-        axes.errorbar(lengths, means, spreads, label=name, capsize=2, **style)
+        axes.errorbar(lengths, means, spreads, label=name, capsize=2, **looks[name])
     axes.set_xticks(sorted({bits for by_bits in lookups.values() for bits in by_bits}))
     axes.set_ylim(0, 1.02)
     return write(figure, axes, path)
@@ -99,6 +111,7 @@ def _draw_radius(lookups: Lookups, path: Path) -> Path:
 def _draw_means(
     axes: Axes,
     lines: Lines,
+    looks: Styles,
     bits: int,
     x: NDArray[np.generic],
     curve: str,
@@ -106,10 +119,10 @@ def _draw_means(
 ) -> bool:
     """Draw a curve of every line that has codes of this length; say whether there was any point."""
     drawn = False
-    for (name, by_bits), style in zip(lines.items(), styles(), strict=False):
+    for name, by_bits in lines.items():
         if bits not in by_bits:
             continue
         means = np.mean([getattr(each, curve) for each in by_bits[bits]], axis=0)
-        axes.plot(x, means, label=name, markevery=markevery, **style)
+        axes.plot(x, means, label=name, markevery=markevery, **looks[name])
         drawn |= not np.isnan(means).all()
     return drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -11,6 +12,7 @@ from bitprint.experiments.published import reruns
 from bitprint.experiments.quick import NOTE
 from bitprint.experiments.standings import standings
 from bitprint.experiments.tables import BELOW, Entry, summarise
+from bitprint.version import __version__
 
 _PAPER_SETS = ("cifar10", "nuswide")
 # What is not a network that stands in for the paper's: features, the paper's own networks, and
@@ -26,12 +28,14 @@ _SETTINGS = (
     "paper_map",
     "measured_on",
     "options",
+    "version",
     "device",
     "split",
     "date",
     "train_seconds",
     "encode_seconds",
 )
+_PAPER = "Ours, and below it the figure of the DSDH paper (Li et al., 2017)"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
@@ -51,6 +55,7 @@ def html_report(
     plots: Iterable[Path] = (),
     missing: int = 0,
     quick: bool = False,
+    several_labels: bool = False,
 ) -> str:
     """Write out a report as one HTML page that needs no other file, script or network.
 
@@ -67,15 +72,18 @@ def html_report(
         How many cells have yet to be run.
     quick : bool
         The cells are those of `bitprint.experiments.quick`: nothing is said about the methods.
+    several_labels : bool
+        As in `stand_ins`.
     """
-    notes = [*([NOTE] if quick else stand_ins(rows) + reruns(rows)), *_conventions(rows)]
+    about = [NOTE] if quick else stand_ins(rows, several_labels) + reruns(rows)
+    notes = [*about, *other_versions(rows), *_conventions(rows)]
     if missing:
         notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
     body = [
         f"<h1>{escape(title)}</h1>",
         *(f"<p>{escape(note)}</p>" for note in notes),
         f"<p>Made by <code>{escape(command)}</code></p>",
-        "<h2>Ours, and below it the figure of the DSDH paper (Li et al., 2017)</h2>",
+        f"<h2>{_PAPER if _has_paper(rows) else 'MAP'}</h2>",
         _comparison(rows),
         *([] if quick else _standings(rows)),
         "<h2>Curves</h2>",
@@ -93,8 +101,15 @@ def html_report(
     )
 
 
-def stand_ins(rows: Iterable[dict[str, str]]) -> list[str]:
+def stand_ins(rows: Iterable[dict[str, str]], several_labels: bool = False) -> list[str]:
     """Say which data and networks are not the paper's own.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Rows of a table of cells, all of one data set and setting.
+    several_labels : bool
+        Whether an image of that set may have several labels.
 
     Examples
     --------
@@ -105,8 +120,7 @@ def stand_ins(rows: Iterable[dict[str, str]]) -> list[str]:
     rows = list(rows)
     notes = []
     for name in dict.fromkeys(row["dataset"] for row in rows if row["dataset"] not in _PAPER_SETS):
-        several = any(row.get("map_at") for row in rows if row["dataset"] == name)
-        kind = "NUS-WIDE as a set with several labels to an image" if several else "CIFAR-10"
+        kind = "NUS-WIDE as a set with several labels to an image" if several_labels else "CIFAR-10"
         notes.append(
             f"{name} stands in for {kind}: the paper has no figures for it, and these cannot be "
             "compared with those it has."
@@ -133,15 +147,49 @@ def stand_ins(rows: Iterable[dict[str, str]]) -> list[str]:
     return notes
 
 
-def _conventions(rows: Iterable[dict[str, str]]) -> list[str]:
+def other_versions(rows: Iterable[dict[str, str]]) -> list[str]:
+    """Say which rows are not known to be measured by this version of Bitprint.
+
+    Examples
+    --------
+    >>> (note,) = other_versions([{"version": __version__}, {"version": "0.0.1"}, {"map": "0.5"}])
+    >>> note.partition(", or ")[2]
+    'not known to be: 1 cell of 0.0.1, 1 of a version not recorded.'
+    """
+    versions = Counter(row.get("version") or "a version not recorded" for row in rows)
+    versions.pop(__version__, None)
+    if not versions:
+        return []
+    (first, count), *others = versions.items()
+    parts = [f"{count} {'cell' if count == 1 else 'cells'} of {first}"]
+    parts += [f"{count} of {version}" for version, count in others]
+    return [f"Not of Bitprint {__version__}, or not known to be: {', '.join(parts)}."]
+
+
+def _conventions(rows: Sequence[dict[str, str]]) -> list[str]:
     depths = dict.fromkeys(row.get("map_at") for row in rows)
     reach = " and ".join(f"the nearest {at}" if at else "the whole database" for at in depths)
-    return [
+    notes = [
         f"MAP over {reach or 'nothing yet'}, the expectation over all orders of equal distances; "
-        "mean ± standard deviation over the seeds, which draw both split and training. Every "
-        "figure is of the model after its last epoch.",
-        f"Green: the paper's figure is reached. Red: more than {BELOW} below it.",
+        f"{_seeds(rows)}. Every figure is of the model after its last epoch."
     ]
+    if _has_paper(rows):
+        notes.append(f"Green: the paper's figure is reached. Red: more than {BELOW} below it.")
+    return notes
+
+
+def _seeds(rows: Sequence[dict[str, str]]) -> str:
+    """Say what the spread is over: a set with a split of its own has that with every seed."""
+    splits = {row["seed"]: row.get("split") for row in rows}
+    if len(splits) == 1:
+        return "one seed alone, so that no spread is known"
+    drawn = "training alone" if len({*splits.values()}) == 1 else "both split and training"
+    return f"mean ± standard deviation over the seeds, which draw {drawn}"
+
+
+def _has_paper(rows: Iterable[dict[str, str]]) -> bool:
+    """Whether the paper has a figure for any of these."""
+    return any(row["paper_map"] for row in rows)
 
 
 def _comparison(rows: Iterable[dict[str, str]]) -> str:

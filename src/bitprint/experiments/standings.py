@@ -14,7 +14,8 @@ def standings(rows: Iterable[dict[str, Any]]) -> list[str]:
 
     It is about the variant of DSDH with the highest mean, and the variant of another method, its
     ablations A, B and C among them, that has the most to set against it with seeds that both have.
-    Whether they were trained alike, their names tell.
+    Where there are several, one is ahead that is so with each of them, and the two are level
+    otherwise. Whether they were trained alike, their names tell.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ def standings(rows: Iterable[dict[str, Any]]) -> list[str]:
     ...     for m, seed, value in cells
     ... ]
     >>> standings(rows)
-    ['12 bits on net: dsdh is ahead of dtsh, 0.914 to 0.913 over 1 seed.']
+    ['12 bits on net: dsdh is ahead of dtsh on one seed alone, 0.914 to 0.913.']
     """
     groups: dict[tuple[str, int], dict[bool, dict[str, Maps]]] = {}
     for row in rows:
@@ -53,14 +54,16 @@ def _verdict(ours: dict[str, Maps], theirs: dict[str, Maps]) -> str:
     shared = own.keys() & other.keys()
     own_mean, other_mean = (mean(maps[seed] for seed in shared) for maps in (own, other))
     figures = f"{own_mean:.3f}", f"{other_mean:.3f}"
+    wins, losses = (
+        sum(lead > 0 for lead in _leads(*pair)) for pair in ((own, other), (other, own))
+    )
     place = "level with"
-    if figures[0] != figures[1]:
-        place = "ahead of" if own_mean > other_mean else "behind"
-    seeds = "1 seed"
+    if figures[0] != figures[1] and len(shared) in (wins, losses):
+        place = "ahead of" if wins else "behind"
+    alone, seeds = " on one seed alone", ""
     if len(shared) > 1:
-        wins = sum(lead < 0 for lead in _leads(other, own))
-        seeds = f"{len(shared)} seeds, ahead in {wins}"
-    return f"{name} is {place} {rival}, {figures[0]} to {figures[1]} over {seeds}."
+        alone, seeds = "", f" over {len(shared)} seeds, ahead in {wins}"
+    return f"{name} is {place} {rival}{alone}, {figures[0]} to {figures[1]}{seeds}."
 
 
 def _leads(maps: Maps, over: Maps) -> list[float]:

@@ -97,7 +97,7 @@ def experiment_cells(
     unseen : bool
         Search among classes that are kept from training.
     changes : dict, optional
-        Options of deep methods to change, see `deep_cells`.
+        Options of deep methods to change, see `deep_cells`; one of them must be among the rows.
     dataset, bits, splits, validation, labels
         As in `shallow_cells`.
 
@@ -131,7 +131,10 @@ def experiment_cells(
         labels=labels,
         changes=changes,
     )
-    return sorted([*shallow, *deep], key=lambda cell: cell.seed)
+    if changes and not deep:
+        raise ValueError("--set changes options of deep methods, and none of these rows is one")
+    once = {cell.key: cell for cell in (*shallow, *deep)}  # a row or length may be named twice
+    return sorted(once.values(), key=lambda cell: cell.seed)
 
 
 def _learns_from_features(row: str) -> bool:
@@ -256,24 +259,22 @@ def summarise(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[int,
     Parameters
     ----------
     rows : iterable of dict
-        All of one data set and setting.
+        All of one data set and setting. Of several with the same seed the last counts.
     """
-    figures: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = {}
+    figures: dict[tuple[str, str], dict[int, dict[str, dict[str, Any]]]] = {}
     for row in rows:
         by_bits = figures.setdefault((row["variant"], row["backbone"]), {})
-        by_bits.setdefault(int(row["bits"]), []).append(row)
+        by_bits.setdefault(int(row["bits"]), {})[str(row["seed"])] = row
     return {
-        line: {
-            bits: Entry(
-                *line,
-                bits,
-                tuple(float(cell["map"]) for cell in cells),
-                float(cells[0]["paper_map"]) if cells[0]["paper_map"] else None,
-            )
-            for bits, cells in by_bits.items()
-        }
+        line: {bits: _entry(line, bits, [*cells.values()]) for bits, cells in by_bits.items()}
         for line, by_bits in figures.items()
     }
+
+
+def _entry(line: tuple[str, str], bits: int, cells: list[dict[str, Any]]) -> Entry:
+    theirs = cells[0]["paper_map"]
+    maps = tuple(float(cell["map"]) for cell in cells)
+    return Entry(*line, bits, maps, float(theirs) if theirs else None)
 
 
 _STYLES = {"reached": "green", "near": "", "below": "red", "": ""}

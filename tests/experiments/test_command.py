@@ -1,0 +1,152 @@
+"""`bitprint reproduce` from its options to its page."""
+
+import shlex
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from bitprint.cli import app
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path / "home"))
+
+
+def reproduce(*arguments):
+    result = CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*arguments):
+    """Return the sentence in which a command is refused."""
+    result = CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+    assert isinstance(result.exception, ValueError), result.output
+    return str(result.exception)
+
+
+def test_the_page_gives_every_option_that_was_given(tmp_path):
+    out = tmp_path / "my table.csv"
+    options = ["--dataset", "digits", "--methods", "deep", "--bits", "12,24", "--splits", "2"]
+    options += ["--backbone", "small", "--validation", "--set", "lr=0.1", "--set", "epochs=3"]
+    options += ["--workers", "3", "--deadline", "0", "--out", str(out), "--json"]
+    reproduce("figure1", *options)
+    (page,) = tmp_path.glob("*.html")
+    command = shlex.join(["bitprint", "reproduce", "figure1", *options])
+    assert f"<code>{command.replace(chr(39), '&#x27;')}</code>" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--set", "lr=abc"], "leave out --set"),
+        (["--features", "gist", "--unseen", "--set", "lr=1"], "--features, --unseen, --set"),
+    ],
+)
+def test_what_quick_refuses_is_named_as_it_was_typed(options, part):
+    assert refused("table1", "--quick", "--methods", "dsdh", *options).endswith(part)
+
+
+def test_an_option_that_a_row_lacks_is_told_before_the_first_cell(tmp_path):
+    out = tmp_path / "t.csv"
+    table = ["table1", "--dataset", "digits", "--splits", 1, "--out", out]
+    assert "dpsh: there is no option 'mu'" in refused(
+        *table, "--methods", "itq,dpsh,dsdh", "--set", "mu=3"
+    )
+    assert "lr must be a" in refused(*table, "--methods", "lsh,dsdh", "--set", "lr=abc")
+    assert "mode must be paper" in refused(*table, "--methods", "lsh,dsdh", "--set", "mode=none")
+    assert not out.exists()
+
+
+def test_a_change_that_no_row_takes_is_refused():
+    assert "none of these rows is one" in refused("table1", "--methods", "itq", "--set", "lrr=0.1")
+
+
+@pytest.mark.parametrize(("deadline", "computed"), [("0", []), ("1e-9", ["gist"])])
+def test_features_are_computed_for_cells_that_may_start(deadline, computed, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("bitprint.cli.paper.items_of", lambda _, name: asked.append(name))
+    table = ["table1", "--quick", "--methods", "itq,dpsh", "--out", tmp_path / "t.csv"]
+    reproduce(*table, "--deadline", deadline)
+    assert asked == computed
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_features_are_not_computed_for_cells_that_are_done(tmp_path, monkeypatch):
+    table = ["table1", "--quick", "--methods", "lsh", "--bits", 8, "--out", tmp_path / "t.csv"]
+    reproduce(*table)
+    monkeypatch.setattr("bitprint.cli.paper.items_of", None)
+    reproduce(*table)
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_tables_that_share_a_file_have_pages_and_plots_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for table in ("table1", "table3"):
+        arguments = [table, "--quick", "--methods", "lsh", "--bits", 8]
+        assert f"report: mine_{table}.html" in reproduce(*arguments, "--out", "mine.csv").stdout
+        reproduce(*arguments)
+    assert len((tmp_path / "mine.csv").read_text().splitlines()) == 3
+    for table, title in (
+        ("table1", "Table 1: MAP on digits"),
+        ("table3", "Table 3: MAP on digits"),
+    ):
+        assert title in (tmp_path / f"mine_{table}.html").read_text()
+        assert (tmp_path / f"mine_{table}_plots").is_dir()
+        assert (tmp_path / "results" / f"{table}_digits_quick.html").exists()
+        assert (tmp_path / "results" / f"{table}_digits_quick_plots").is_dir()
+
+
+# ---- unseen classes
+
+
+@pytest.fixture
+def scenes(tmp_path):
+    """Forty pictures of five classes, some with two, and a CSV with labels and split."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "scenes"
+    folder.mkdir()
+    lines = ["file,split,labels"]
+    for number in range(40):
+        pixels = rng.integers(0, 256, (32, 32, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:02}.png")
+        part = ("query", "train", "database")[number % 3]
+        lines.append(f"{number:02}.png,{part},{'abcde'[number % 5]}")
+    (folder / "labels.csv").write_text("\n".join(lines))
+    return folder
+
+
+def unseen(scenes):
+    labels = ["--labels", scenes / "labels.csv"]
+    rest = ["--methods", "lsh", "--bits", 8, "--splits", 1, "--features", "pixels", "--unseen"]
+    return ["table3", "--dataset", scenes, *labels, *rest, "--out", scenes.parent / "t.csv"]
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_unseen_classes_are_drawn_whatever_split_the_set_has(scenes):
+    words = " ".join(reproduce(*unseen(scenes)).stdout.split())
+    assert "Table 3: MAP on scenes, setting 1, unseen classes" in words
+    assert "its own split" not in words
+
+
+def test_a_class_that_is_nearly_left_out_is_named(scenes):
+    labels = scenes / "labels.csv"
+    header, *lines = labels.read_text().splitlines()
+    # All images of d but one are of all other classes as well.
+    several = [line + "|a|b|c|e" if line.endswith(",d") else line for line in lines]
+    several[3] = lines[3]
+    labels.write_text("\n".join([header, *several]))
+    sentence = refused(*unseen(scenes))
+    assert "scenes: after leaving out images that also carry " in sentence
+    assert "seen classes, class 'd' has one image; " in sentence
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_scenes_of_several_shapes_stand_in_for_nus_wide(tmp_path):
+    table = ["table3", "--dataset", "shapes", "--methods", "lsh", "--bits", 8, "--splits", 1]
+    for kind in ([], ["--unseen"]):
+        out = ["--features", "pixels", "--out", tmp_path / "t.csv"]
+        assert "shapes stands in for NUS-WIDE" in reproduce(*table, *kind, *out).stdout
