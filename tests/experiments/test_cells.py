@@ -219,12 +219,12 @@ def test_what_makes_a_cell_another_one():
 
 
 def test_a_new_column_keeps_the_earlier_rows(tmp_path):
-    table = tmp_path / "table.csv"
-    _append(table, [{"name": "a, quoted", "map": 0.5}])
-    _append(table, [{"name": "b", "map": 0.25, "device": "gpu"}, {"name": "c", "device": "cpu"}])
+    table, key = tmp_path / "table.csv", dict.fromkeys(KEY, "a, quoted")
+    _append(table, [key | {"map": 0.5}])
+    _append(table, [key | {"map": 0.25, "device": "gpu"}, key | {"device": "cpu"}])
     assert read(table) == [
-        {"name": "a, quoted", "map": "0.5", "device": ""},
-        {"name": "b", "map": "0.25", "device": "gpu"},
-        {"name": "c", "map": "", "device": "cpu"},
+        key | {"map": "0.5", "device": ""},
+        key | {"map": "0.25", "device": "gpu"},
+        key | {"map": "", "device": "cpu"},
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]

@@ -8,6 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bitprint.cli import app
+from bitprint.experiments.cells import KEY
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +33,8 @@ def test_the_page_gives_every_option_that_was_given(tmp_path):
     out = tmp_path / "my table.csv"
     options = ["--dataset", "digits", "--methods", "deep", "--bits", "12,24", "--splits", "2"]
     options += ["--backbone", "small", "--validation", "--set", "lr=0.1", "--set", "epochs=3"]
-    options += ["--workers", "3", "--deadline", "0", "--out", str(out), "--json"]
-    reproduce("figure1", *options)
+    options += ["--workers", "3", "--out", str(out), "--json"]
+    reproduce("figure1", *options, "--deadline", "0")  # which would not go on
     (page,) = tmp_path.glob("*.html")
     command = shlex.join(["bitprint", "reproduce", "figure1", *options])
     assert f"<code>{command.replace(chr(39), '&#x27;')}</code>" in page.read_text()
@@ -150,3 +151,47 @@ def test_scenes_of_several_shapes_stand_in_for_nus_wide(tmp_path):
     for kind in ([], ["--unseen"]):
         out = ["--features", "pixels", "--out", tmp_path / "t.csv"]
         assert "shapes stands in for NUS-WIDE" in reproduce(*table, *kind, *out).stdout
+
+
+def folder_of(pixels, folder):
+    for number, image in enumerate(pixels):
+        place = folder / f"class {number % 3}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{number:02}.png")
+
+
+def test_a_table_of_other_images_of_the_same_name_does_not_go_on(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (45, 16, 16, 3), np.uint8)
+    one, other = tmp_path / "a" / "mine", tmp_path / "b" / "mine"
+    folder_of(pixels, one)
+    folder_of(pixels[::-1], other)
+    table = ["--methods", "lsh", "--bits", 12, "--splits", 1, "--features", "pixels"]
+    table += ["--out", tmp_path / "t.csv"]
+    reproduce("table1", "--dataset", one, *table)
+    before = (tmp_path / "t.csv").read_bytes()
+    assert "cells of other images or labels that are called mine, too" in refused(
+        "table1", "--dataset", other, *table
+    )
+    labels = tmp_path / "labels.csv"
+    files = sorted(one.rglob("*.png"))
+    lines = [f"{file.relative_to(one)},{number % 3}" for number, file in enumerate(files)]
+    labels.write_text("\n".join(["file,label", *lines]))
+    assert "of other images or labels" in refused(
+        "table1", "--dataset", one, "--labels", labels, *table
+    )
+    reproduce("table1", "--dataset", one, *table)
+    assert (tmp_path / "t.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("method,map\nlsh,0.5\n", "row 1 lacks dataset, protocol, backbone"),
+        ("{header}\ndigits,1,gist,lsh,12,0,test\n", "row 1 is cut short"),
+    ],
+)
+def test_a_file_that_is_no_table_of_cells_is_refused(text, part, tmp_path):
+    out = tmp_path / "t.csv"
+    out.write_text(text.format(header=",".join([*KEY, "map"])))
+    table = ["--dataset", "digits", "--methods", "lsh", "--bits", 12, "--out", out]
+    assert f"{out}: {part}" in refused("table1", *table)

@@ -103,6 +103,8 @@ def reproduce(
 
     Writes a CSV file, plots and a report in HTML. Can be interrupted and goes on.
     """
+    from bitprint.experiments.cells import check_same_images
+
     chosen = {
         "dataset": dataset,
         "labels": None if labels is None else str(labels),
@@ -118,7 +120,8 @@ def reproduce(
     }
     apart = {
         "workers": workers if workers > 1 else None,
-        "deadline": None if math.isinf(deadline) else f"{deadline:g}",
+        # With 0 the command would not go on, as the report says that it does.
+        "deadline": None if deadline in (0, math.inf) else f"{deadline:g}",
         "out": out,
         "json": as_json,
     }
@@ -131,6 +134,7 @@ def reproduce(
         chosen_kind = {"_validation": validation, "_unseen": unseen, "_quick": quick}
         kind = next((kind for kind, holds in chosen_kind.items() if holds), "")
         out = Path("results") / f"{table}_{name}{kind}.csv"
+    check_same_images(cells, out, images)
     if deadline > 0:
         _compute_features(cells, images, out)
     with goes_on(), _terminated_in_order():

@@ -142,6 +142,7 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         "train_seconds": round(fitted - started, 1),
         "encode_seconds": round(encoded - fitted, 1),
         "device": _device_name(),
+        "images": _short_fingerprint(images),
         "split": split.fingerprint[:12],
         "date": datetime.now(UTC).date().isoformat(),
         "version": __version__,
@@ -359,7 +360,32 @@ def read_table(table: Path) -> list[dict[str, str]]:
     if not table.exists():
         return []
     with table.open(newline="") as file:
-        return list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))
+    for number, row in enumerate(rows, start=1):
+        missing = [name for name in KEY if row.get(name) is None]
+        if missing or None in row.values():
+            lack = f"lacks {', '.join(missing)}" if missing else "is cut short"
+            raise ValueError(f"{table}: row {number} {lack}; name another file as --out")
+    return rows
+
+
+def check_same_images(cells: Sequence[Cell], table: Path, images: ImageSet) -> None:
+    """Raise a ValueError if a table has these cells, but of other images or labels.
+
+    The key of a cell has no more of its images than their name.
+    """
+    keys, these = {cell.key for cell in cells}, _short_fingerprint(images)
+    for row in read_table(table):
+        # Rows of earlier versions do not say it.
+        if tuple(row[name] for name in KEY) in keys and row.get("images") not in ("", None, these):
+            raise ValueError(
+                f"{table} holds cells of other images or labels that are called {images.name}, "
+                "too; name another file as --out"
+            )
+
+
+def _short_fingerprint(images: ImageSet) -> str:
+    return images.fingerprint()[:12]
 
 
 def _append(table: Path, rows: Iterable[dict[str, Any]]) -> None:
