@@ -33,5 +33,5 @@ class _InThisProcess(Executor):
 @pytest.fixture
 def cells_in_one_process(monkeypatch):
     """Compute the cells of tables here; `test_figure_1_from_one_command` has real processes."""
-    monkeypatch.setattr("bitprint.experiments.cells.ProcessPoolExecutor", _InThisProcess)
-    monkeypatch.setattr("bitprint.experiments.cells.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("bitprint.experiments.processes.ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr("bitprint.experiments.processes.os.cpu_count", lambda: 1)

@@ -331,7 +331,7 @@ def test_cells_under_way_are_told_in_a_log_and_not_on_a_terminal(tmp_path, monke
             progress(cells[:2])
         return iter(())
 
-    monkeypatch.setattr("bitprint.experiments.cells.run_cells", under_way)
+    monkeypatch.setattr("bitprint.experiments.processes.run_cells", under_way)
     monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
     command = ["reproduce", "figure1", "--quick", "--out", str(tmp_path / "table.csv")]
     result = CliRunner().invoke(cli.app, command)
@@ -348,7 +348,7 @@ def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bitprint.experiments.cells.run_cells", interrupt)
+    monkeypatch.setattr("bitprint.experiments.processes.run_cells", interrupt)
     command = ["reproduce", "figure1", "--quick", "--out", str(tmp_path / "table.csv")]
     result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 130

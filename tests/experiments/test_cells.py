@@ -9,7 +9,9 @@ import bitprint
 from bitprint.data import ImageSet, load_digits, split_for
 from bitprint.data.protocols import make_split
 from bitprint.evaluation import evaluate
-from bitprint.experiments.cells import KEY, Cell, _append, hold_out, run_cell, run_cells
+from bitprint.experiments.cells import KEY, Cell, hold_out, run_cell
+from bitprint.experiments.processes import run_cells
+from bitprint.experiments.rows import append_rows
 from bitprint.methods import create
 
 SMALL = {"backbone": "small", "epochs": 1, "lr": 1e-2}
@@ -165,8 +167,8 @@ def test_cells_under_way_are_told_while_they_last(tmp_path, monkeypatch):
             future, function, arguments = submitted.pop()
             future.set_result(function(*arguments))
 
-    monkeypatch.setattr("bitprint.experiments.cells.ProcessPoolExecutor", Patient)
-    monkeypatch.setattr("bitprint.experiments.cells._SECOND", 0.01)
+    monkeypatch.setattr("bitprint.experiments.processes.ProcessPoolExecutor", Patient)
+    monkeypatch.setattr("bitprint.experiments.processes._SECOND", 0.01)
     rows = list(run_cells([cell(), cell(bits=1)], tmp_path / "table.csv", progress=progress))
     assert [row["bits"] for row in rows] == ["12", "1"]
     assert told == [["lsh, 12 bits, split 0"]] * 2 + [["lsh, 1 bit, split 0"]] * 2
@@ -181,7 +183,7 @@ def test_a_table_resumes_where_it_stopped(tmp_path):
 
     # An earlier run, before there was a version, did the second and third; they stay as they are.
     for done in wanted[1:3]:
-        _append(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
+        append_rows(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
     rows = list(run_cells(wanted, table, history=history))
     assert [(row["method"], row["bits"], row["seed"]) for row in rows] == [
         ("lsh", "12", "0"),
@@ -220,8 +222,8 @@ def test_what_makes_a_cell_another_one():
 
 def test_a_new_column_keeps_the_earlier_rows(tmp_path):
     table, key = tmp_path / "table.csv", dict.fromkeys(KEY, "a, quoted")
-    _append(table, [key | {"map": 0.5}])
-    _append(table, [key | {"map": 0.25, "device": "gpu"}, key | {"device": "cpu"}])
+    append_rows(table, [key | {"map": 0.5}])
+    append_rows(table, [key | {"map": 0.25, "device": "gpu"}, key | {"device": "cpu"}])
     assert read(table) == [
         key | {"map": "0.5", "device": ""},
         key | {"map": "0.25", "device": "gpu"},

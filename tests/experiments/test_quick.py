@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from bitprint.cli import app
 from bitprint.data import load_digits, split_for
-from bitprint.experiments.cells import KEY, read_table, run_cell
+from bitprint.experiments.cells import KEY, run_cell
 from bitprint.experiments.curves import read_curves
 from bitprint.experiments.quick import NOTE, quick_cells
+from bitprint.experiments.rows import read_table
 from bitprint.experiments.tables import EXPERIMENTS, experiment_cells
 
 

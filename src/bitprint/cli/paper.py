@@ -103,7 +103,7 @@ def reproduce(
 
     Writes a CSV file, plots and a report in HTML. Can be interrupted and goes on.
     """
-    from bitprint.experiments.cells import check_same_images
+    from bitprint.experiments.rows import check_same_images
 
     chosen = {
         "dataset": dataset,
@@ -191,7 +191,7 @@ def _read(cells: Sequence[Cell]) -> ImageSet:
 
 def _compute_features(cells: Sequence[Cell], images: ImageSet, out: Path) -> None:
     """Compute the features that cells yet to be run learn from; the workers then find them."""
-    from bitprint.experiments.cells import missing_cells
+    from bitprint.experiments.rows import missing_cells
     from bitprint.methods import DeepHasher, method
 
     missing = missing_cells(cells, out)
@@ -233,7 +233,7 @@ def _run(cells: Sequence[Cell], out: Path, workers: int, deadline: float) -> Non
 
     Where standard error is no terminal, plain lines come in its place.
     """
-    from bitprint.experiments.cells import run_cells
+    from bitprint.experiments.processes import run_cells
 
     bar = Progress(
         "{task.description}",
@@ -338,7 +338,8 @@ def _report(
 
 def _rows_of(cells: Sequence[Cell], out: Path) -> list[dict[str, str]]:
     """Rows of a table that are of these cells, in their order."""
-    from bitprint.experiments.cells import KEY, read_table
+    from bitprint.experiments.cells import KEY
+    from bitprint.experiments.rows import read_table
 
     held = {tuple(row[name] for name in KEY): row for row in read_table(out)}
     return [held[cell.key] for cell in cells if cell.key in held]

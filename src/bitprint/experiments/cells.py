@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import multiprocessing
-import os
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -20,14 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from bitprint.codes import check_bits
-from bitprint.data import ImageSet, Split, open_images, split_for
+from bitprint.data import ImageSet, Split, split_for
 from bitprint.data.protocols_unseen import unseen_split
 from bitprint.data.vectors import Data
 from bitprint.evaluation import Report, evaluate
-from bitprint.experiments.curves import keep_curves
 from bitprint.experiments.published import published_map
 from bitprint.features import extract
 from bitprint.methods import DeepHasher, Hasher, create, method
@@ -89,8 +80,6 @@ class Cell:
         return (*map(str, about), "validation" if self.validation else measured_on)
 
 
-_SECOND = 1.0
-
 KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_on")
 
 
@@ -142,7 +131,7 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         "train_seconds": round(fitted - started, 1),
         "encode_seconds": round(encoded - fitted, 1),
         "device": _device_name(),
-        "images": _short_fingerprint(images),
+        "images": short_fingerprint(images),
         "split": split.fingerprint[:12],
         "date": datetime.now(UTC).date().isoformat(),
         "version": __version__,
@@ -239,167 +228,9 @@ def hold_out(
     return validation, np.setdiff1d(rest, apart), apart
 
 
-def run_cells(
-    cells: Sequence[Cell],
-    table: Path,
-    *,
-    history: Path | None = None,
-    workers: int = 1,
-    deadline: float = float("inf"),
-    progress: Callable[[Sequence[Cell]], None] | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Run the cells that a table lacks, in order, and yield their rows as they come.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-        Of one data set.
-    table : path
-        A CSV file; each row is added as soon as its cell is done, so that an interrupted table
-        goes on where it stopped.
-    history : path, optional
-        A CSV file for the figures of every epoch.
-    workers : int
-        Processes at a time; several keep one GPU busy.
-    deadline : float
-        Seconds after which no further cell is started.
-    progress : callable, optional
-        For a log, where there is no terminal: called every second with the cells under way, whose
-        networks write lines of their own to standard error.
-    """
-    todo = missing_cells(cells, table)
-    if not todo:
-        return
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as the library asks
-        raise ValueError(
-            "every process that runs cells imports the script that started it, so this must stand "
-            'under `if __name__ == "__main__":`'
-        )
-    started = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    with (
-        ProcessPoolExecutor(workers, context, _open, (todo[0], threads)) as pool,
-        _ending_workers(),
-    ):
-        running: dict[Future[Done], Cell] = {}
-        waiting = iter(todo)
-        while True:
-            in_time = time.monotonic() - started < deadline
-            while in_time and len(running) < workers and (cell := next(waiting, None)):
-                running[pool.submit(_run, cell, progress is not None)] = cell
-            if not running:
-                return
-            while not (ended := wait(running, _SECOND, FIRST_COMPLETED).done):
-                if progress is not None:
-                    progress(list(running.values()))
-            finished = ended.pop()
-            row, epochs, report = finished.result()
-            # Before the row: a cell that counts as done has its curves.
-            keep_curves(running.pop(finished), report, table)
-            _append(table, [row])
-            if history is not None and epochs:
-                _append(history, epochs)
-            yield row
-
-
-@contextmanager
-def _ending_workers() -> Iterator[None]:
-    """On an error or interruption end the processes that were started within, whatever they do.
-
-    The pool would wait for their cells, hours perhaps, and nobody takes what comes of them.
-    """
-    others = multiprocessing.active_children()
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise ChildProcessError(
-            "a process that runs cells ended before its cell was done; if nothing above says why, "
-            "it was killed, perhaps for want of memory: use fewer --workers"
-        ) from error
-    except BaseException:
-        for process in multiprocessing.active_children():
-            if process not in others:
-                process.terminate()
-        raise
-
-
-_images: ImageSet | None = None
-
-
-def _open(cell: Cell, threads: int) -> None:
-    """Load the images once in each worker, and give it its share of the cores."""
-    global _images
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    threadpool_limits(threads)
-    _images = open_images(cell.dataset, labels=cell.labels)
-
-
-def _end_with_parent() -> None:
-    """End this process when the one that started it is gone, which may have been killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _run(cell: Cell, progress: bool) -> Done:
-    assert _images is not None
-    return run_cell(cell, _images, progress=progress)
-
-
-def missing_cells(cells: Iterable[Cell], table: Path) -> list[Cell]:
-    """Return the cells that a table lacks, in their order."""
-    done = {tuple(row[name] for name in KEY) for row in read_table(table)}
-    return [cell for cell in cells if cell.key not in done]
-
-
-def read_table(table: Path) -> list[dict[str, str]]:
-    """Return the rows of a table, none when there is no such file."""
-    if not table.exists():
-        return []
-    with table.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    for number, row in enumerate(rows, start=1):
-        missing = [name for name in KEY if row.get(name) is None]
-        if missing or None in row.values():
-            lack = f"lacks {', '.join(missing)}" if missing else "is cut short"
-            raise ValueError(f"{table}: row {number} {lack}; name another file as --out")
-    return rows
-
-
-def check_same_images(cells: Sequence[Cell], table: Path, images: ImageSet) -> None:
-    """Raise a ValueError if a table has these cells, but of other images or labels.
-
-    The key of a cell has no more of its images than their name.
-    """
-    keys, these = {cell.key for cell in cells}, _short_fingerprint(images)
-    for row in read_table(table):
-        # Rows of earlier versions do not say it.
-        if tuple(row[name] for name in KEY) in keys and row.get("images") not in ("", None, these):
-            raise ValueError(
-                f"{table} holds cells of other images or labels that are called {images.name}, "
-                "too; name another file as --out"
-            )
-
-
-def _short_fingerprint(images: ImageSet) -> str:
+def short_fingerprint(images: ImageSet) -> str:
+    """What a row says of its images: enough to tell sets of one name apart."""
     return images.fingerprint()[:12]
-
-
-def _append(table: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add rows; a new column is added to the earlier rows as well."""
-    earlier = read_table(table)
-    rows = [*earlier, *rows]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    table.parent.mkdir(parents=True, exist_ok=True)
-    partial = table.with_name(table.name + ".partial")
-    with partial.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    partial.replace(table)
 
 
 def _paper_map(cell: Cell) -> float | None:
