@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ENDLESS = """
+import signal
 from pathlib import Path
 from bitprint.cli import main
 from bitprint.methods import METHODS, FeatureHasher
@@ -32,6 +33,8 @@ class Endless(FeatureHasher):
 METHODS["endless"] = Endless
 
 if __name__ == "__main__":
+    # What a shell has started in the background ignores it, and so would this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
 """
 
