@@ -427,7 +427,8 @@ def test_other_pictures_of_the_same_names_are_other_pictures(digits_folder, tmp_
     shutil.copytree(digits_folder, other)
     for file in other.rglob("*.png"):
         ImageOps.invert(Image.open(file)).save(file)
-    run("evaluate", out, other)
+    report = json.loads(run("evaluate", out, other, "--json"))
+    assert 0 < report["map"] <= 1
 
 
 @pytest.mark.parametrize(

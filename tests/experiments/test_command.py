@@ -78,9 +78,12 @@ def test_features_are_computed_for_cells_that_may_start(deadline, computed, tmp_
 @pytest.mark.usefixtures("cells_in_one_process")
 def test_features_are_not_computed_for_cells_that_are_done(tmp_path, monkeypatch):
     table = ["table1", "--quick", "--methods", "lsh", "--bits", 8, "--out", tmp_path / "t.csv"]
+    asked = []
+    monkeypatch.setattr("bitprint.cli.paper.items_of", lambda _, name: asked.append(name))
     reproduce(*table)
-    monkeypatch.setattr("bitprint.cli.paper.items_of", None)
+    assert asked == ["gist"]
     reproduce(*table)
+    assert asked == ["gist"]
 
 
 @pytest.mark.usefixtures("cells_in_one_process")

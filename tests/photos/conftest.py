@@ -5,6 +5,7 @@ from PIL import Image
 
 from bitprint.data import draw_shapes
 from bitprint.methods import create
+from bitprint.photos import Photos
 from bitprint.photos.encoder import Encoder
 
 SCENES = draw_shapes(40, size=16)
@@ -26,3 +27,9 @@ def album(tmp_path):
         Image.fromarray(pixels).save(folder / f"{number:02d}.png")
         os.utime(folder / f"{number:02d}.png", ns=(0, 10**18 + number))
     return root
+
+
+@pytest.fixture
+def photos(encoder, tmp_path):
+    with Photos.create(tmp_path / "photos.bp", encoder) as photos:
+        yield photos

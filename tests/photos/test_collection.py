@@ -20,12 +20,6 @@ from bitprint.search.index import Index
 
 
 @pytest.fixture
-def photos(encoder, tmp_path):
-    with Photos.create(tmp_path / "photos.bp", encoder) as photos:
-        yield photos
-
-
-@pytest.fixture
 def encoded(monkeypatch):
     """The number of pictures that were encoded since, in batches."""
     counts = []

@@ -3,14 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from bitprint.photos import Photos
 from bitprint.photos.encoder import Encoder
-
-
-@pytest.fixture
-def photos(encoder, tmp_path):
-    with Photos.create(tmp_path / "photos.bp", encoder) as photos:
-        yield photos
 
 
 @pytest.fixture
