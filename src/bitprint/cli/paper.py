@@ -288,17 +288,15 @@ def _report(
 ) -> None:
     """Print what the table holds of these cells, and write plots and page beside it."""
     from bitprint.experiments.figures import draw_figures
-    from bitprint.experiments.html import html_report, other_versions, stand_ins
-    from bitprint.experiments.published import reruns
-    from bitprint.experiments.quick import NOTE
+    from bitprint.experiments.html import html_report, remarks
     from bitprint.experiments.standings import standings
     from bitprint.experiments.tables import compare, summarise
 
     rows = _rows_of(cells, out)
     title, about = _titles(table, cells[0], images)
     several = images.labels is not None and images.labels.ndim == 2
-    verdicts, notes = ([], [NOTE]) if quick else (standings(rows), stand_ins(rows, several))
-    notes += ([] if quick else reruns(rows)) + other_versions(rows)
+    verdicts = [] if quick else standings(rows)
+    notes = remarks(rows, quick=quick, several_labels=several)
     missing = len(cells) - len(rows)
     # Several tables may share a file, and each has a page and plots of its own.
     stem = out.stem if table in out.stem else f"{out.stem}_{table}"

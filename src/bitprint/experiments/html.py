@@ -75,8 +75,10 @@ def html_report(
     several_labels : bool
         As in `stand_ins`.
     """
-    about = [NOTE] if quick else stand_ins(rows, several_labels) + reruns(rows)
-    notes = [*about, *other_versions(rows), *_conventions(rows)]
+    notes = [
+        *remarks(rows, quick=quick, several_labels=several_labels),
+        *_conventions(rows),
+    ]
     if missing:
         notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
     body = [
@@ -99,6 +101,20 @@ def html_report(
         + "\n".join(body)
         + "\n</body></html>\n"
     )
+
+
+def remarks(
+    rows: Sequence[dict[str, str]], *, quick: bool = False, several_labels: bool = False
+) -> list[str]:
+    """Return what is to be said beside the figures of a table; parameters as in `html_report`.
+
+    Examples
+    --------
+    >>> remarks([{"version": __version__}], quick=True) == [NOTE]
+    True
+    """
+    about = [NOTE] if quick else stand_ins(rows, several_labels) + reruns(rows)
+    return about + other_versions(rows)
 
 
 def stand_ins(rows: Iterable[dict[str, str]], several_labels: bool = False) -> list[str]:
