@@ -1,15 +1,17 @@
 """MAP where some classes have many training images and some have few.
 
     python benchmarks/unequal_classes.py --csv results/unequal_classes.csv
+    python benchmarks/unequal_classes.py --backbone efficientnet-lite0 --ratios 0.55 --bits 48
 
-Networks of two layers, and SDH and ITQ, over features of EfficientNet-Lite0. DSDH is trained by the
-recipe, once as it is and once with images that all count alike; the others are trained in the same
-way, at two rates of the hash layer, and do nothing about the sizes of classes.
+Networks of two layers, and SDH and ITQ, over features of EfficientNet-Lite0; or that whole network,
+which needs a GPU. DSDH is trained by the recipe, as it is and with other weights of images; the
+others are trained in the same way, at two rates of the hash layer, and do nothing about the sizes
+of classes.
 
-All images are training images of setting 1 of CIFAR-10 (split 0). The seed divides them: of each
-class 100 are queries and 100 the database; of the other 300 the classes, in an order that the seed
-draws too, keep 300, 300 r, 300 r^2, ... to learn from, at least 8. Queries and database are taken
-as they are ("even"), and thinned out in the same way.
+All images are training images of CIFAR-10 (setting 1, or 2 where that has too few; split 0). The
+seed divides them: of each class 100 are queries and 100 the database; of the others the classes, in
+an order that the seed draws too, keep 300, 300 r, 300 r^2, ... to learn from, at least 8. Queries
+and database are taken as they are ("even"), and thinned out in the same way.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -24,9 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 import bitprint as bp
-from bitprint.data import open_images, split_for
+from bitprint.data import ImageSet, open_images, split_for
 from bitprint.features import extract
 from bitprint.methods.dsdh import DSDH
 from bitprint.methods.recipes import training_recipe
@@ -35,6 +39,7 @@ from bitprint.training.state import State
 
 HELD_OUT, LEAST = 100, 8
 Rows = NDArray[np.int64]
+Maker = Callable[[int, int, int], Any]
 
 
 class CountedImages(DSDH):
@@ -46,38 +51,77 @@ class CountedImages(DSDH):
         state.tensors["weights"] = torch.ones(len(state), device=state.device)
 
 
-def network(method: str, rate: float, **options: Any) -> Callable[[int, int, int], Any]:
-    """Return what makes a network of two layers for bits, seed and number of images."""
+class CountedClasses(DSDH):
+    """DSDH with classes that all count alike, in pairs and in the pull to the codes."""
+
+    most = float("inf")
+
+    def prepare(self, state: State) -> None:
+        """Overwrite the weights: one over the size of a class, up to `most` times the least."""
+        super().prepare(state)
+        sizes = state.classes @ state.classes.sum(dim=0)
+        weights = (sizes.max() / sizes).clamp(max=self.most)
+        state.tensors["weights"] = weights / weights.mean()
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """The parts of DSDH's, the second with weights, too."""
+        parts = super().loss(outputs, rows, state)
+        gaps = (outputs.tanh() - state.tensors["B"][rows]).square().sum(dim=1)
+        _, _, eta = self.weights(len(state))
+        weighted = (state.tensors["weights"][rows] * gaps).sum()
+        parts["quantisation"] = eta / (state.batch_size * len(state)) * weighted
+        return parts
+
+
+class LimitedClasses(CountedClasses):
+    """The same, but no image counts more than 20 times as much as another."""
+
+    most = 20.0
+
+
+def network(method: str, rate: float, backbone: str) -> Maker:
+    """Return what makes a hasher for bits, seed and number of images."""
 
     def make(bits: int, seed: int, images: int) -> Any:
-        training = training_recipe("mlp", images) | {"lr": rate}
-        return bp.create(method, bits, backbone="mlp", seed=seed, **options, **training)
+        training = training_recipe(backbone, images) | {"lr": rate}
+        return bp.create(method, bits, backbone=backbone, seed=seed, **training)
 
     return make
 
 
-def counted(bits: int, seed: int, images: int) -> DSDH:
-    """Return the other DSDH."""
-    training = Training(**training_recipe("mlp", images))
-    return CountedImages(bits, mode="balanced", backbone="mlp", training=training, seed=seed)
+def balanced(kind: type[DSDH], backbone: str) -> Maker:
+    """Return what makes DSDH by the recipe, of one of the kinds above."""
+
+    def make(bits: int, seed: int, images: int) -> DSDH:
+        training = Training(**training_recipe(backbone, images))
+        return kind(bits, mode="balanced", backbone=backbone, training=training, seed=seed)
+
+    return make
 
 
-HASHERS: dict[str, Callable[[int, int, int], Any]] = {
-    "dsdh": network("dsdh", 1e-3, mode="balanced"),
-    "dsdh, images alike": counted,
-    "dtsh, rate 1e-3": network("dtsh", 1e-3),
-    "dtsh, rate 1e-4": network("dtsh", 1e-4),
-    "dlbhc, rate 1e-3": network("dlbhc", 1e-3),
-    "dlbhc, rate 1e-4": network("dlbhc", 1e-4),
-    "sdh": lambda bits, seed, _: bp.create("sdh", bits, seed=seed),
-    "itq": lambda bits, seed, _: bp.create("itq", bits, seed=seed),
-}
+def hashers(backbone: str) -> dict[str, Maker]:
+    """All that are compared, by their names."""
+    rows = {
+        "dsdh": balanced(DSDH, backbone),
+        "dsdh, classes alike": balanced(CountedClasses, backbone),
+        "dsdh, limit 20": balanced(LimitedClasses, backbone),
+        "dlbhc, rate 1e-4": network("dlbhc", 1e-4, backbone),
+        "dsdh, images alike": balanced(CountedImages, backbone),
+        "dlbhc, rate 1e-3": network("dlbhc", 1e-3, backbone),
+        "dtsh, rate 1e-4": network("dtsh", 1e-4, backbone),
+        "dtsh, rate 1e-3": network("dtsh", 1e-3, backbone),
+    }
+    if backbone == "mlp":
+        rows["sdh"] = lambda bits, seed, _: bp.create("sdh", bits, seed=seed)
+        rows["itq"] = lambda bits, seed, _: bp.create("itq", bits, seed=seed)
+    return rows
 
 
-def divided(labels: NDArray, seed: int) -> list[list[Rows]]:
+def divided(labels: NDArray, largest: int, seed: int) -> list[list[Rows]]:
     """For each class, in random order: its rows to learn from, its queries and its database."""
     rng = np.random.default_rng(seed)
-    parts = slice(2 * HELD_OUT, None), slice(HELD_OUT), slice(HELD_OUT, 2 * HELD_OUT)
+    learn = slice(2 * HELD_OUT, 2 * HELD_OUT + largest)
+    parts = learn, slice(HELD_OUT), slice(HELD_OUT, 2 * HELD_OUT)
     classes = rng.permutation(int(labels.max()) + 1)
     orders = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
     return [[order[part] for part in parts] for order in orders]
@@ -92,36 +136,56 @@ def thinned(parts: list[list[Rows]], ratio: float) -> list[Rows]:
     return [np.concatenate(part) for part in zip(*kept, strict=True)]
 
 
-def maps_of(make: Callable[..., Any], bits: int, ratio: float, seed: int) -> tuple[float, float]:
-    """MAP of even and of thinned queries."""
+@lru_cache(1)
+def pictures(largest: int) -> ImageSet:
+    """The training images of the first setting that has enough of them."""
     images = open_images("cifar10")
-    images = images.subset(split_for(images, protocol=1, seed=0).training)
-    features, labels = extract(images, "efficientnet-lite0"), images.labels
+    for protocol in (1, 2):
+        training = images.subset(split_for(images, protocol=protocol, seed=0).training)
+        assert training.labels is not None
+        if np.bincount(training.labels).min() >= 2 * HELD_OUT + largest:
+            return training
+    raise SystemExit(f"CIFAR-10 has no {2 * HELD_OUT + largest} training images of each class")
+
+
+def maps_of(
+    make: Maker, backbone: str, largest: int, bits: int, ratio: float, seed: int
+) -> tuple[float, float]:
+    """MAP of even and of thinned queries."""
+    images = pictures(largest)
+    labels = images.labels
     assert labels is not None
-    parts = divided(labels, seed)
+    features = extract(images, "efficientnet-lite0") if backbone == "mlp" else None
+
+    def of(rows: Rows) -> Any:
+        return images.subset(rows) if features is None else features[rows]
+
+    parts = divided(labels, largest, seed)
     learn, *thin = thinned(parts, ratio)
-    hasher = make(bits, seed, len(learn)).fit(features[learn], labels[learn])
-    codes = hasher.encode(features)
-    found = [
-        bp.evaluate(codes[queries], labels[queries], codes[database], labels[database]).map
-        for queries, database in (thinned(parts, 1.0)[1:], thin)
-    ]
+    hasher = make(bits, seed, len(learn)).fit(of(learn), labels[learn])
+    found = []
+    for queries, database in (thinned(parts, 1.0)[1:], thin):
+        codes = hasher.encode(of(queries)), hasher.encode(of(database))
+        found.append(bp.evaluate(codes[0], labels[queries], codes[1], labels[database]).map)
     return found[0], found[1]
 
 
-def measured(ratios: list[float], lengths: list[int], seeds: int) -> Iterator[dict[str, Any]]:
+def measured(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One row for each cell, as soon as it is there."""
-    for ratio in ratios:
-        for bits in lengths:
-            for name, make in HASHERS.items():
-                even, alike = zip(
-                    *(maps_of(make, bits, ratio, seed) for seed in range(seeds)), strict=True
-                )
+    makers = hashers(args.backbone)
+    for ratio in args.ratios:
+        for bits in args.bits:
+            for name in args.methods or makers:
+                cell = args.backbone, args.largest, bits, ratio
+                found = [maps_of(makers[name], *cell, seed) for seed in range(args.seeds)]
+                even, alike = zip(*found, strict=True)
                 yield {
+                    "backbone": args.backbone,
+                    "largest": args.largest,
                     "ratio": ratio,
                     "bits": bits,
                     "method": name,
-                    "seeds": seeds,
+                    "seeds": args.seeds,
                     "map_even": round(mean(even), 4),
                     "least_even": round(min(even), 4),
                     "most_even": round(max(even), 4),
@@ -133,16 +197,19 @@ def measured(ratios: list[float], lengths: list[int], seeds: int) -> Iterator[di
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backbone", default="mlp", help="mlp (over features) or a whole network")
+    parser.add_argument("--largest", type=int, default=300, help="images of the largest class")
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.75, 0.55])
     parser.add_argument("--bits", nargs="+", type=int, default=[24, 48])
+    parser.add_argument("--methods", nargs="+", help="rows, all by default")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
     rows = []
-    for row in measured(args.ratios, args.bits, args.seeds):
+    for row in measured(args):
         rows.append(row)
         print(
-            "ratio {ratio:.2f} {bits:3} bits {method:18} "
+            "ratio {ratio:.2f} {bits:3} bits {method:19} "
             "even {map_even:.3f} ({least_even:.3f} to {most_even:.3f}), "
             "thinned {map_thinned:.3f} ({least_thinned:.3f} to {most_thinned:.3f})".format(**row),
             flush=True,
