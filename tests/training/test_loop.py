@@ -1,6 +1,7 @@
 import csv
 import math
 import tracemalloc
+import warnings
 from itertools import chain
 
 import numpy as np
@@ -159,6 +160,30 @@ def test_history_has_one_row_per_epoch():
         assert row["loss"] == row["mean"] + row["constant"]
         assert row["lr"] == 0.1
         assert row["seconds"] >= 0
+
+
+class Warns(Recorder):
+    """Warns as torch does of recordings, and of something else."""
+
+    def loss(self, outputs, rows, state):
+        for said in (
+            "The AccumulateGrad node's stream does not match the stream of the node",
+            "Attempting to run cuBLAS, but there was no current CUDA context! Attempting",
+            "gradients are lost",
+        ):
+            warnings.warn(said, UserWarning, stacklevel=1)
+        return super().loss(outputs, rows, state)
+
+
+def test_false_alarms_of_torch_are_kept_from_users_and_nothing_else():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        run_loop(Warns())
+        assert {str(each.message) for each in seen} == {"gradients are lost"}
+        warnings.warn(
+            "Attempting to run cuBLAS, but there was no current CUDA context", stacklevel=1
+        )
+    assert "cuBLAS" in str(seen[-1].message)
 
 
 def test_a_figure_is_the_mean_over_the_batches():

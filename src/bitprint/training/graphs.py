@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -12,6 +13,12 @@ from torch import Tensor, nn
 
 from bitprint.data.feed import fill_up
 from bitprint.nets.network import BATCH_NORMS
+
+# Said by torch once a process, of a recording that it made itself and of what it then did right.
+_FALSE_ALARMS = (
+    "The AccumulateGrad node's stream does not match",
+    "Attempting to run cuBLAS, but there was no current CUDA context",
+)
 
 
 class Captured:
@@ -62,6 +69,15 @@ def _record(net: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor]:
     for buffer, value in zip(net.buffers(), before, strict=True):
         buffer.copy_(value)
     return cast(Callable[[Tensor], Tensor], recorded)
+
+
+@contextmanager
+def false_alarms_unsaid() -> Iterator[None]:
+    """Keep from users what torch warns of while recordings are made and played."""
+    with warnings.catch_warnings():
+        for beginning in _FALSE_ALARMS:
+            warnings.filterwarnings("ignore", beginning)
+        yield
 
 
 @contextmanager

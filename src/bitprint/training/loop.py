@@ -12,6 +12,7 @@ from torch import Tensor
 from bitprint.data.feed import Feed
 from bitprint.nets.network import HashNetwork
 from bitprint.training.distributed import ALONE, Workers
+from bitprint.training.graphs import false_alarms_unsaid
 from bitprint.training.order import balanced_order
 from bitprint.training.plan import Training
 from bitprint.training.progress import EpochBar
@@ -88,6 +89,7 @@ def train(
         ) as bar,
         torch.random.fork_rng(devices),
         whole_batches(net, workers),
+        false_alarms_unsaid(),
     ):
         for epoch in range(first, training.epochs):
             started = time.perf_counter()
