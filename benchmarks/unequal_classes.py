@@ -52,7 +52,7 @@ class CountedImages(DSDH):
 
 
 class CountedClasses(DSDH):
-    """DSDH with classes that all count alike, in pairs and in the pull to the codes."""
+    """DSDH with classes that all count alike, however small."""
 
     most = float("inf")
 
@@ -63,20 +63,29 @@ class CountedClasses(DSDH):
         weights = (sizes.max() / sizes).clamp(max=self.most)
         state.tensors["weights"] = weights / weights.mean()
 
-    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """The parts of DSDH's, the second with weights, too."""
-        parts = super().loss(outputs, rows, state)
-        gaps = (outputs.tanh() - state.tensors["B"][rows]).square().sum(dim=1)
-        _, _, eta = self.weights(len(state))
-        weighted = (state.tensors["weights"][rows] * gaps).sum()
-        parts["quantisation"] = eta / (state.batch_size * len(state)) * weighted
-        return parts
 
-
-class LimitedClasses(CountedClasses):
+class LimitedTo20(CountedClasses):
     """The same, but no image counts more than 20 times as much as another."""
 
     most = 20.0
+
+
+class RootInPairs(DSDH):
+    """DSDH with one over the square root of the size of a class, in pairs alone."""
+
+    def prepare(self, state: State) -> None:
+        """Overwrite the weights."""
+        super().prepare(state)
+        weights = (state.classes @ state.classes.sum(dim=0)).rsqrt()
+        state.tensors["weights"] = weights / weights.mean()
+
+    def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
+        """The parts of DSDH's, the pull to the codes without weights."""
+        parts = super().loss(outputs, rows, state)
+        _, _, eta = self.weights(len(state))
+        gaps = (outputs.tanh() - state.tensors["B"][rows]).square().sum()
+        parts["quantisation"] = eta / (state.batch_size * len(state)) * gaps
+        return parts
 
 
 def network(method: str, rate: float, backbone: str) -> Maker:
@@ -103,10 +112,11 @@ def hashers(backbone: str) -> dict[str, Maker]:
     """All that are compared, by their names."""
     rows = {
         "dsdh": balanced(DSDH, backbone),
+        "dsdh, limit 20": balanced(LimitedTo20, backbone),
         "dsdh, classes alike": balanced(CountedClasses, backbone),
-        "dsdh, limit 20": balanced(LimitedClasses, backbone),
-        "dlbhc, rate 1e-4": network("dlbhc", 1e-4, backbone),
+        "dsdh, root in pairs": balanced(RootInPairs, backbone),
         "dsdh, images alike": balanced(CountedImages, backbone),
+        "dlbhc, rate 1e-4": network("dlbhc", 1e-4, backbone),
         "dlbhc, rate 1e-3": network("dlbhc", 1e-3, backbone),
         "dtsh, rate 1e-4": network("dtsh", 1e-4, backbone),
         "dtsh, rate 1e-3": network("dtsh", 1e-3, backbone),

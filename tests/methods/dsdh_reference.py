@@ -50,9 +50,10 @@ def pair_term(H, s, slope=1.0, weights=None):
 def objective(H, W, B, Y, s, mu, nu, eta, slope=1.0, weights=None):
     """Equation 11: pairs, classification, weight decay of the classifier, codes tied to outputs."""
     total = pair_term(H, s, slope, weights)
+    weights = np.ones(H.shape[1]) if weights is None else weights
     for i in range(H.shape[1]):
-        total += mu * float(((Y[:, i] - W.T @ B[:, i]) ** 2).sum())
-        total += eta * float(((B[:, i] - H[:, i]) ** 2).sum())
+        total += weights[i] * mu * float(((Y[:, i] - W.T @ B[:, i]) ** 2).sum())
+        total += weights[i] * eta * float(((B[:, i] - H[:, i]) ** 2).sum())
     return total + nu * float((W**2).sum())
 
 
@@ -66,7 +67,7 @@ def gradient(H, B, s, eta, slope=1.0, weights=None):
             weight = weights[i] * weights[j]
             result[:, i] -= 0.5 * weight * (s[i, j] - a) * H[:, j]
             result[:, i] -= 0.5 * weight * (s[j, i] - a) * H[:, j]
-        result[:, i] -= 2 * eta * (B[:, i] - H[:, i])
+        result[:, i] -= weights[i] * 2 * eta * (B[:, i] - H[:, i])
     return result
 
 
@@ -81,9 +82,10 @@ def finite_differences(function, at, step=1e-5):
     return result
 
 
-def solve_classifier(B, Y, ratio):
-    """Equation 15 with its slip put right: W = (B B' + ratio I)^-1 B Y'."""
-    return np.linalg.inv(B @ B.T + ratio * np.eye(len(B))) @ B @ Y.T
+def solve_classifier(B, Y, ratio, weights=None):
+    """Equation 15 with its slip put right: W = (B D B' + ratio I)^-1 B D Y', D the weights."""
+    D = np.eye(B.shape[1]) if weights is None else np.diag(weights)
+    return np.linalg.inv(B @ D @ B.T + ratio * np.eye(len(B))) @ B @ D @ Y.T
 
 
 def descend(B, W, P, sweeps):

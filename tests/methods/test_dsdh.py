@@ -78,7 +78,7 @@ def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, mode, bit
     if mode == "balanced":  # h = tanh(network), and so the derivative of tanh in front of eq. 12
         H, inner = np.tanh(outputs), np.cosh(outputs) ** -2
         if labels.ndim == 1:
-            weights = np.array([3, 4, 2])[labels] ** -0.5  # the sizes of the three classes
+            weights = 1 / np.array([3, 4, 2])[labels]  # the sizes of the three classes
             changes = {"slope": 1.0 if bits == 5 else 0.25, "weights": weights / weights.mean()}
     count = len(labels)
     state = make_state(labels, batch_size=count)
@@ -157,35 +157,48 @@ RATIOS = [0.01, 0.05, 0.3, 1.0, 10.0, 55.0]
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("mu", [1.0, 12.5])
-def test_the_step_equals_equations_15_to_18(ratio, mu):
+@pytest.mark.parametrize("mode", ["paper", "balanced"])
+def test_the_step_equals_equations_15_to_18(ratio, mu, mode):
     state, H, B, Y = labelled(60)
-    hasher = DSDH(8, mu=mu, nu=0.1 * mu, eta=ratio * mu)
+    hasher = DSDH(8, mode=mode, mu=mu, nu=0.1 * mu, eta=ratio * mu)
+    weights = weigh(state, mode)
     figures = hasher.after_epoch(state)
-    W = reference.solve_classifier(B, Y, 0.1)
+    W = reference.solve_classifier(B, Y, 0.1, weights)
     expected = reference.descend(B, W, W @ Y + ratio * H, sweeps=10)
     np.testing.assert_array_equal(state.tensors["B"].numpy().T, expected)
     np.testing.assert_array_equal(state.tensors["U"].numpy().T, H)
     # What is reported: the classification term over N^2, and bits set against the network.
-    term = mu * ((Y - W.T @ expected) ** 2).sum() + 0.1 * mu * (W**2).sum()
+    term = mu * (weights * (Y - W.T @ expected) ** 2).sum() + 0.1 * mu * (W**2).sum()
     assert figures["classification"] == pytest.approx(term / 60**2, rel=1e-9)
     assert figures["changed_bits"] == pytest.approx(np.mean(expected != np.where(H >= 0, 1, -1)))
 
 
+def weigh(state, mode):
+    """Give the images different weights, if the mode has any; return them."""
+    weights = np.ones(len(state))
+    if mode == "balanced":
+        weights = np.random.default_rng(4).uniform(0.2, 3.0, len(state))
+        state.tensors["weights"] = torch.from_numpy(weights)
+    return weights
+
+
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_the_whole_objective_never_increases_over_the_steps(ratio):
+@pytest.mark.parametrize("mode", ["paper", "balanced"])
+def test_the_whole_objective_never_increases_over_the_steps(ratio, mode):
     state, H, B, Y = labelled(50, seed=3)
     s = reference.share_a_label(state.labels.numpy())
     mu, nu, eta = 2.0, 0.2, 2.0 * ratio
-    hasher = DSDH(8, mu=mu, nu=nu, eta=eta)
+    hasher = DSDH(8, mode=mode, mu=mu, nu=nu, eta=eta)
+    weights = weigh(state, mode)
     W = np.zeros((8, 4))
-    values = [reference.objective(H, W, B, Y, s, mu, nu, eta)]
+    values = [reference.objective(H, W, B, Y, s, mu, nu, eta, weights=weights)]
     for _ in range(4):
-        W = reference.solve_classifier(B, Y, nu / mu)
-        values.append(reference.objective(H, W, B, Y, s, mu, nu, eta))
+        W = reference.solve_classifier(B, Y, nu / mu, weights)
+        values.append(reference.objective(H, W, B, Y, s, mu, nu, eta, weights=weights))
         hasher.after_epoch(state)
         B = state.tensors["B"].numpy().T
         assert set(np.unique(B)) == {-1.0, 1.0}
-        values.append(reference.objective(H, W, B, Y, s, mu, nu, eta))
+        values.append(reference.objective(H, W, B, Y, s, mu, nu, eta, weights=weights))
     assert reference.largest_rise(values) < 1e-9
     assert values[-1] < values[0] - 1
 
@@ -255,10 +268,17 @@ def test_balanced_weights_keep_their_strength_when_the_set_doubles(mode, factor,
 def test_weights_by_the_sizes_of_classes():
     labels = torch.tensor([4, 4, 4, 4, 0, 2, 2, 2, 2])  # classes 1 and 3 have no images
     weights = class_weights(torch.eye(5)[labels])
-    assert weights.tolist() == pytest.approx([0.9] * 4 + [1.8] + [0.9] * 4)
+    assert weights.tolist() == pytest.approx([0.75] * 4 + [3.0] + [0.75] * 4)
     assert class_weights(torch.eye(3)[[2, 0, 1, 0, 2, 1]]).tolist() == [1.0] * 6
     loose = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     assert class_weights(loose).tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize(("size", "ratio"), [(9, 9), (10, 10), (11, 10), (300, 10)])
+def test_no_image_counts_more_than_ten_times_as_much_as_another(size, ratio):
+    weights = class_weights(torch.eye(2)[[0] * size + [1]])
+    assert (weights[-1] / weights[0]).item() == pytest.approx(ratio)
+    assert weights.mean().item() == pytest.approx(1.0)
 
 
 def test_small_classes_are_learned_beside_large_ones():

@@ -90,14 +90,17 @@ def pairwise_parts(
     slope : float
         a in log(1 + e^(a t)) / a: below 1, large t do not yet settle a pair. 1 in both papers.
     weights : Tensor, shape (N,), optional
-        How much each training image counts in pairs; all alike in both papers.
+        How much each training image counts in both terms; all alike in both papers.
     """
     buffer = state.tensors["U"]
     buffer[rows] = hashed.detach()
     similar = similarity(state.labels[rows], state.labels)
     scale = 1 / (state.batch_size * len(state))
-    weighed = None if weights is None else (weights[rows], weights)
+    own = both = None
+    if weights is not None:
+        own = weights[rows]
+        both = own, weights
     return {
-        "pair": scale / slope * pair_loss(slope * hashed, buffer, similar, weighed),
-        "quantisation": scale * eta * quantisation_loss(hashed, signs),
+        "pair": scale / slope * pair_loss(slope * hashed, buffer, similar, both),
+        "quantisation": scale * eta * quantisation_loss(hashed, signs, own),
     }

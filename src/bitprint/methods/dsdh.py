@@ -41,7 +41,8 @@ class DSDH(DeepHasher):
         eta / mu = 55; h = tanh(network), so that an output surer than its code asks for is not
         called back; and, where no image has several labels, log(1 + e^(a t)) / a with
         a = 6 / K, at most 1, for log(1 + e^t), so that long codes are not settled too soon, and
-        pairs that count by one over the square root of the sizes of their two classes.
+        images of small classes that count for more, up to ten times as much as others, in every
+        sum over images.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
@@ -136,15 +137,18 @@ class DSDH(DeepHasher):
         """W in closed form, then B by coordinate descent, over the whole training set."""
         mu, nu, eta = self.weights(len(state))
         outputs, codes, classes = state.tensors["U"], state.tensors["B"], state.classes
-        classifier = ridge(codes, classes, nu / mu)  # eq. 15
+        weights = state.tensors.get("weights")
+        root = 1.0 if weights is None else weights.sqrt()[:, None]
+        classifier = ridge(root * codes, root * classes, nu / mu)  # eq. 15
         if self.mode == "authors":
             changed = state.tensors["changed"] / codes.numel()
             state.tensors["changed"] = torch.zeros_like(changed)
         else:
+            # Its weight is in front of both terms of an image, so that no code depends on it.
             pull = classes @ classifier.t() + eta / mu * outputs
             codes = state.tensors["B"] = discrete_descent(codes, classifier, pull)  # eqs. 17, 18
             changed = (codes != sgn(outputs)).float().mean()
-        residual = (classes - codes @ classifier).square().sum()
+        residual = (root * (classes - codes @ classifier)).square().sum()
         classification = mu * residual + nu * classifier.square().sum()
         return {
             "classification": float(classification) / len(state) ** 2,
@@ -172,10 +176,10 @@ class DSDH(DeepHasher):
 
 
 def class_weights(classes: Tensor) -> Tensor:
-    """Weights of images, shape (N,): one over the square root of the size of their class.
+    """Weights of images, shape (N,): one over the size of their class, within a factor of ten.
 
-    They are scaled to a mean of 1. Without the root more is gained over features and where classes
-    are not too unequal, but a whole network loses where they are (results/README.md).
+    They are scaled to a mean of 1. Without the limit a step that meets an image of a tiny class is
+    all about that image, and a whole network may learn nothing (results/README.md).
 
     Parameters
     ----------
@@ -185,11 +189,12 @@ def class_weights(classes: Tensor) -> Tensor:
     Examples
     --------
     >>> class_weights(torch.eye(2)[[0, 0, 0, 0, 1]])
-    tensor([0.8333, 0.8333, 0.8333, 0.8333, 1.6667])
+    tensor([0.6250, 0.6250, 0.6250, 0.6250, 2.5000])
     """
     without = 1 - classes.sum(dim=1, keepdim=True)
     classes = torch.cat([classes, without], dim=1)
-    weights = (classes @ classes.sum(dim=0)).rsqrt()
+    sizes = classes @ classes.sum(dim=0)
+    weights = (sizes.max() / sizes).clamp(max=10)
     return weights / weights.mean()
 
 

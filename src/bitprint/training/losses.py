@@ -54,9 +54,10 @@ def pair_loss(
     return 2 * (pairs.sum() if weights is None else weights[0] @ (pairs @ weights[1]))
 
 
-def quantisation_loss(outputs: Tensor, signs: Tensor) -> Tensor:
-    """``sum_i ||b_i - h_i||^2`` for constant codes `signs`, shape (n, K)."""
-    return (signs - outputs).square().sum()
+def quantisation_loss(outputs: Tensor, signs: Tensor, weights: Tensor | None = None) -> Tensor:
+    """``sum_i w_i ||b_i - h_i||^2`` for constant codes `signs`, shape (n, K); all w_i 1 if None."""
+    gaps = (signs - outputs).square()
+    return gaps.sum() if weights is None else (weights[:, None] * gaps).sum()
 
 
 def classification_loss(logits: Tensor, rows: Tensor, state: State) -> Tensor:
