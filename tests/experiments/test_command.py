@@ -8,7 +8,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bitprint.cli import app
+from bitprint.data import load_digits
 from bitprint.experiments.cells import KEY
+from bitprint.experiments.rows import read_table
 
 
 @pytest.fixture(autouse=True)
@@ -91,17 +93,64 @@ def test_tables_that_share_a_file_have_pages_and_plots_of_their_own(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     for table in ("table1", "table3"):
         arguments = [table, "--quick", "--methods", "lsh", "--bits", 8]
-        assert f"report: mine_{table}.html" in reproduce(*arguments, "--out", "mine.csv").stdout
+        page = f"mine_{table}_digits_quick.html"
+        assert f"report: {page}" in reproduce(*arguments, "--out", "mine.csv").stdout
         reproduce(*arguments)
     assert len((tmp_path / "mine.csv").read_text().splitlines()) == 3
     for table, title in (
         ("table1", "Table 1: MAP on digits"),
         ("table3", "Table 3: MAP on digits"),
     ):
-        assert title in (tmp_path / f"mine_{table}.html").read_text()
-        assert (tmp_path / f"mine_{table}_plots").is_dir()
+        assert title in (tmp_path / f"mine_{table}_digits_quick.html").read_text()
+        assert (tmp_path / f"mine_{table}_digits_quick_plots").is_dir()
         assert (tmp_path / "results" / f"{table}_digits_quick.html").exists()
         assert (tmp_path / "results" / f"{table}_digits_quick_plots").is_dir()
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_ways_to_measure_that_share_a_file_have_pages_and_plots_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["--methods", "lsh", "--bits", 8, "--splits", 1]
+    digits = ["--dataset", "digits", "--features", "pixels"]
+    pages = {
+        "mine_table1_digits": ([*digits], "setting 1</h1>"),
+        "mine_table1_digits_unseen": ([*digits, "--unseen"], "unseen classes</h1>"),
+        "mine_table1_digits_validation": ([*digits, "--validation"], "training images</h1>"),
+        "mine_table1_digits_quick": (["--quick"], "only show that the whole path works"),
+    }
+    for options, _ in pages.values():
+        reproduce("table1", *rows, *options, "--out", "mine.csv")
+    assert len(read_table(tmp_path / "mine.csv")) == len(pages)
+    for stem, (_, part) in pages.items():
+        assert part in (tmp_path / f"{stem}.html").read_text()
+        assert (tmp_path / f"{stem}_plots" / "precision_radius2.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "page"),
+    [
+        ("--out mine.csv", "mine_table1"),
+        ("--out mine.csv --unseen", "mine_table1_unseen"),
+        ("--out mine.csv --validation --unseen", "mine_table1_validation_unseen"),
+        ("--out mine.csv --dataset digits", "mine_table1_digits"),
+        ("--out table1_mine.csv", "table1_mine"),
+        ("--out table1_mine.csv --unseen", "table1_mine_unseen"),
+        ("--out table1_unseen.csv --unseen", "table1_unseen"),
+        ("--out digits.csv --dataset digits", "digits_table1"),
+        ("--out mine.csv --dataset able", "mine_table1_able"),
+        ("", "results/table1_cifar10"),
+        ("--validation --unseen", "results/table1_cifar10_validation_unseen"),
+        ("--quick", "results/table1_digits_quick"),
+    ],
+)
+def test_a_page_is_named_by_table_images_and_what_is_measured_on(
+    options, page, tmp_path, monkeypatch
+):
+    images = load_digits()  # whatever set is named
+    monkeypatch.setattr("bitprint.cli.paper.open_set", lambda *_: images)
+    monkeypatch.chdir(tmp_path)
+    printed = reproduce("table1", "--methods", "lsh", "--deadline", 0, *options.split()).stdout
+    assert f"report: {page}.html\n" in printed
 
 
 # ---- unseen classes

@@ -134,7 +134,7 @@ def test_changed_options_and_unseen_classes_reach_the_table(tmp_path):
     assert row["variant"] == "dpsh epochs=1 backbone=small lr=0.001"
     assert row["measured_on"] == "unseen classes"
     assert "epochs=1 " in row["options"]
-    page = (tmp_path / "t_table1.html").read_text()
+    page = (tmp_path / "t_table1_digits_unseen.html").read_text()
     assert "--unseen --set epochs=1 --set backbone=small --set lr=1e-3" in page
     assert "classes that no method was trained on" in page
     (epoch,) = read_table(tmp_path / "t_epochs.csv")

@@ -289,7 +289,7 @@ def test_no_time_left_still_reports(tmp_path):
     about = json.loads(result.stdout)
     assert about["missing"] == 4 * 4 * 3
     assert about["entries"] == []
-    assert "48 cells are missing" in (tmp_path / "t_figure1.html").read_text()
+    assert "48 cells are missing" in (tmp_path / "t_figure1_digits.html").read_text()
     assert not out.exists()
 
 

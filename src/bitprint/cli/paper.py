@@ -130,10 +130,7 @@ def reproduce(
     cells = _cells(table, chosen)
     images = _read(cells)
     if out is None:
-        name = Path(cells[0].dataset).resolve().name
-        chosen_kind = {"_validation": validation, "_unseen": unseen, "_quick": quick}
-        kind = next((kind for kind, holds in chosen_kind.items() if holds), "")
-        out = Path("results") / f"{table}_{name}{kind}.csv"
+        out = Path("results") / f"{table}_{_name(cells[0])}{_kind(cells[0], quick)}.csv"
     check_same_images(cells, out, images)
     if deadline > 0:
         _compute_features(cells, images, out)
@@ -214,6 +211,29 @@ def _titles(table: str, cell: Cell, images: ImageSet) -> tuple[str, str]:
     name = _PRINTED.get(images.name, images.name)
     about = f"{name}, {setting}" + "".join(kind for kind, holds in kinds.items() if holds)
     return f"{EXPERIMENTS[table].title}: {measure} on {about}", about
+
+
+def _name(cell: Cell) -> str:
+    """Return the name of the images, of a folder its own."""
+    return Path(cell.dataset).resolve().name
+
+
+def _kind(cell: Cell, quick: bool) -> str:
+    """Return what the names of files say of how a table is measured."""
+    kinds = {"_validation": cell.validation, "_unseen": cell.unseen, "_quick": quick}
+    return "".join(kind for kind, holds in kinds.items() if holds)
+
+
+def _stem(table: str, cell: Cell, quick: bool, out: Path) -> str:
+    """Return the name of page and plots: tables that share a file have each their own.
+
+    What the file's name says already is not repeated, and CIFAR-10, the default, is not said.
+    """
+    stem = out.stem if table in out.stem else f"{out.stem}_{table}"
+    name, kind = _name(cell), _kind(cell, quick)
+    if name != "cifar10" and f"_{name}_" not in f"_{stem}_":
+        stem += f"_{name}"
+    return stem if stem.endswith(kind) else stem + kind
 
 
 def _check_nuswide() -> None:
@@ -298,8 +318,7 @@ def _report(
     verdicts = [] if quick else standings(rows)
     notes = remarks(rows, quick=quick, several_labels=several)
     missing = len(cells) - len(rows)
-    # Several tables may share a file, and each has a page and plots of its own.
-    stem = out.stem if table in out.stem else f"{out.stem}_{table}"
+    stem = _stem(table, cells[0], quick, out)
     plots = draw_figures(rows, out, out.with_name(f"{stem}_plots"), about)
     page = out.with_name(f"{stem}.html")
     page.parent.mkdir(parents=True, exist_ok=True)

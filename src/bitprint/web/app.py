@@ -17,10 +17,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
+from starlette.background import BackgroundTask
 from starlette.datastructures import UploadFile
 
 from bitprint.version import __version__
 from bitprint.web.collection import KEY_PATTERN, Collection
+from bitprint.web.head import HeadRequests
 from bitprint.web.limits import MOST_RESULTS, OVERLOADED, RETRY, BoundedRequests, Limits
 from bitprint.web.metrics import Metrics, Observed
 from bitprint.web.models import (
@@ -152,6 +154,7 @@ def create_app(
     app.add_middleware(Access, token=token, names=names)
     app.add_middleware(Observed, metrics=metrics)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(HeadRequests)
     return app
 
 
@@ -250,7 +253,10 @@ async def picture(key: Key, server: Shared) -> StreamingResponse:
         "Cache-Control": _MINUTES,
     }
     return StreamingResponse(
-        _chunks(opened.file, opened.bytes), media_type=opened.content_type, headers=headers
+        _chunks(opened.file, opened.bytes),
+        media_type=opened.content_type,
+        headers=headers,
+        background=BackgroundTask(opened.file.close),  # where nothing of it is read, as for HEAD
     )
 
 
