@@ -111,6 +111,7 @@ def test_the_quick_form_differs_in_images_network_and_training_only(name):
     assert left_out <= {"oph", "fasth", "ksh", "bre"}
     for cell in cells:
         assert (cell.dataset, cell.seed) == ("digits", 0)
+        assert cell.quick
         assert cell.protocol == real[cell.variant].protocol
         assert cell.method == real[cell.variant].method
         assert cell.options.get("mode") == real[cell.variant].options.get("mode")

@@ -130,7 +130,7 @@ def reproduce(
     cells = _cells(table, chosen)
     images = _read(cells)
     if out is None:
-        out = Path("results") / f"{table}_{_name(cells[0])}{_kind(cells[0], quick)}.csv"
+        out = Path("results") / f"{table}_{_name(cells[0])}{_kind(cells[0])}.csv"
     check_same_images(cells, out, images)
     if deadline > 0:
         _compute_features(cells, images, out)
@@ -218,19 +218,19 @@ def _name(cell: Cell) -> str:
     return Path(cell.dataset).resolve().name
 
 
-def _kind(cell: Cell, quick: bool) -> str:
+def _kind(cell: Cell) -> str:
     """Return what the names of files say of how a table is measured."""
-    kinds = {"_validation": cell.validation, "_unseen": cell.unseen, "_quick": quick}
+    kinds = {"_validation": cell.validation, "_unseen": cell.unseen, "_quick": cell.quick}
     return "".join(kind for kind, holds in kinds.items() if holds)
 
 
-def _stem(table: str, cell: Cell, quick: bool, out: Path) -> str:
+def _stem(table: str, cell: Cell, out: Path) -> str:
     """Return the name of page and plots: tables that share a file have each their own.
 
     What the file's name says already is not repeated, and CIFAR-10, the default, is not said.
     """
     stem = out.stem if table in out.stem else f"{out.stem}_{table}"
-    name, kind = _name(cell), _kind(cell, quick)
+    name, kind = _name(cell), _kind(cell)
     if name != "cifar10" and f"_{name}_" not in f"_{stem}_":
         stem += f"_{name}"
     return stem if stem.endswith(kind) else stem + kind
@@ -318,7 +318,7 @@ def _report(
     verdicts = [] if quick else standings(rows)
     notes = remarks(rows, quick=quick, several_labels=several)
     missing = len(cells) - len(rows)
-    stem = _stem(table, cells[0], quick, out)
+    stem = _stem(table, cells[0], out)
     plots = draw_figures(rows, out, out.with_name(f"{stem}_plots"), about)
     page = out.with_name(f"{stem}.html")
     page.parent.mkdir(parents=True, exist_ok=True)

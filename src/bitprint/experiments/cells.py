@@ -48,6 +48,8 @@ class Cell:
         settings are chosen so, never on the queries. See `hold_out`.
     unseen : bool
         Search among classes that are kept from training, see `bitprint.data.protocols_unseen`.
+    quick : bool
+        Trained in little time, see `bitprint.experiments.quick`: not to be taken for the real one.
     labels : str, optional
         A CSV file with the labels of a folder's images.
     """
@@ -61,6 +63,7 @@ class Cell:
     seed: int
     validation: bool = False
     unseen: bool = False
+    quick: bool = False
     options: dict[str, Any] = field(default_factory=dict, compare=False)
     labels: str | None = None
 
@@ -76,8 +79,9 @@ class Cell:
         """What tells this cell from all others in a table, as text; of a folder its name."""
         name = Path(self.dataset).resolve().name
         about = (name, self.protocol, self.backbone, self.variant, self.bits, self.seed)
-        measured_on = "unseen classes" if self.unseen else "test"
-        return (*map(str, about), "validation" if self.validation else measured_on)
+        kinds = {"validation": self.validation, "unseen classes": self.unseen, "quick": self.quick}
+        measured_on = ", ".join(kind for kind, holds in kinds.items() if holds) or "test"
+        return (*map(str, about), measured_on)
 
 
 KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_on")

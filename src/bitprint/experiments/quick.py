@@ -55,5 +55,7 @@ def quick_cells(
 
 def _shortened(cell: Cell) -> Cell:
     if issubclass(method(cell.method), DeepHasher):
-        return replace(cell, backbone=NETWORK, options=cell.options | _SHORT)
-    return replace(cell, options=cell.options | _SHORT_ON_FEATURES.get(cell.method, {}))
+        short = replace(cell, backbone=NETWORK, options=cell.options | _SHORT)
+    else:
+        short = replace(cell, options=cell.options | _SHORT_ON_FEATURES.get(cell.method, {}))
+    return replace(short, quick=True)
