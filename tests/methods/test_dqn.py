@@ -9,6 +9,7 @@ from bitprint.data import load_digits
 from bitprint.experiments.cells import Cell, run_cell
 from bitprint.methods import METHODS
 from bitprint.methods.dqn import DQN, cosine_loss
+from bitprint.methods.product import improve
 from bitprint.quantised import QuantisedCodes
 from bitprint.supervision import class_matrix, similarity
 from bitprint.training.plan import Training
@@ -303,6 +304,24 @@ def test_a_killed_run_and_a_finished_one_give_the_same_codes_again(tmp_path):
     for _ in range(2):  # the second finds nothing left to train
         resumed = DQN(12, training=QUICK).fit(features, labels, run=tmp_path / "run")
         assert resumed.encode(features) == expected
+
+
+class Keeps(DQN):
+    def finish(self, net, state, feed):
+        self.before = state.tensors["C"].clone()
+        super().finish(net, state, feed)
+
+
+def test_the_last_codebooks_are_of_what_the_trained_network_gives():
+    """Not of changed images, as the last epoch saw them, nor of weights before their mean."""
+    digits = load_digits().subset(np.arange(300))
+    training = Training(
+        epochs=3, batch_size=50, lr=0.01, augment="flip+shift", average=0.9, mirror=True
+    )
+    hasher = Keeps(12, backbone="small", training=training, device="cpu").fit(digits)
+    outputs = torch.from_numpy(hasher.project(digits))
+    expected = improve(outputs, hasher.before, 10)
+    torch.testing.assert_close(hasher.net_.head.codebooks, expected)
 
 
 def test_tables_need_no_special_case(monkeypatch):

@@ -84,7 +84,7 @@ def fit():
     training = Training(epochs=1, batch_size=COUNT, lr=0.0, freeze_norms=True, cutmix=1.0)
     hasher = Weighted(BITS, backbone="small", training=training)
     kept = {}
-    hasher.finish = lambda net, state: kept.update(state.tensors)
+    hasher.finish = lambda net, state, feed: kept.update(state.tensors)
     return hasher.fit(IMAGES), kept
 
 

@@ -76,9 +76,9 @@ def fit(case, folder=None, **changes):
     hasher = bp.create(options.pop("method"), **options)
     kept, finish = {}, hasher.finish
 
-    def watched(net, state):
+    def watched(net, state, feed):
         kept.update({name: value.clone() for name, value in state.tensors.items()})
-        finish(net, state)
+        finish(net, state, feed)
 
     hasher.finish = watched
     if case == "another start" and current_workers().rank == 1:

@@ -33,7 +33,7 @@ from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
 from bitprint.training.state import State
 
-_ENCODE_BATCH = 256
+ENCODE_BATCH = 256
 
 
 class DeepHasher(Hasher):
@@ -70,8 +70,8 @@ class DeepHasher(Hasher):
     ...     def after_epoch(self, state):
     ...         return {"positive": float((state.tensors["U"] >= 0).float().mean())}
     ...
-    ...     def finish(self, net, state):
-    ...         print(f"trained on {len(state)} items")
+    ...     def finish(self, net, state, feed):
+    ...         print(f"trained on {len(feed)} items")
     >>> hasher = ToCorners(bits=2, training=Training(epochs=20, lr=0.1))
     >>> codes = hasher.fit(np.eye(4), [0, 0, 1, 1]).encode(np.eye(4))
     trained on 4 items
@@ -152,8 +152,9 @@ class DeepHasher(Hasher):
             progress=progress,
             workers=workers,
         )
-        self.finish(net, state)
         self.net_ = net.eval()
+        with torch.no_grad():
+            self.finish(net, state, Feed(source, device))
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
         self.label_names_ = _label_names(data)
@@ -179,7 +180,7 @@ class DeepHasher(Hasher):
         outputs = np.empty((len(source), width), np.float32)
         done = 0
         with torch.inference_mode():
-            for found in Feed(source, device).outputs(net, _ENCODE_BATCH):
+            for found in Feed(source, device).outputs(net, ENCODE_BATCH):
                 outputs[done : done + len(found)] = found[:, :width].cpu().numpy()
                 done += len(found)
         return outputs
@@ -230,13 +231,23 @@ class DeepHasher(Hasher):
         """Work between epochs; returns figures for `metrics.csv`."""
         return {}
 
-    def finish(self, net: HashNetwork, state: State) -> None:
-        """Move what the method has learned besides the network into it; called after training."""
+    def finish(self, net: HashNetwork, state: State, feed: Feed) -> None:
+        """Move what the method has learned besides the network into it; called after training.
+
+        Parameters
+        ----------
+        net : HashNetwork
+            As it will encode: at rest, with averaged weights where there are some.
+        state : State
+            Labels and buffers of the training set.
+        feed : Feed
+            The training items.
+        """
 
     def _warn_of_one_code(self, source: Source) -> None:
         # Where all outputs are equal some losses, of triplets above all, have no gradient, and
         # nothing else tells that training ended there.
-        rows = np.unique(np.linspace(0, len(source) - 1, _ENCODE_BATCH).astype(int))
+        rows = np.unique(np.linspace(0, len(source) - 1, ENCODE_BATCH).astype(int))
         some = source.subset(rows) if isinstance(source, ImageSet) else source[rows]
         codes = self.encode(some)
         if all(codes[row : row + 1] == codes[:1] for row in range(len(codes))):

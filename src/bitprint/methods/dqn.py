@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bitprint.data.feed import Feed
 from bitprint.data.vectors import Data
-from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
+from bitprint.methods._deep import ENCODE_BATCH, DeepHasher, check_weights, gaussian_linear
 from bitprint.methods.product import assign, improve, random_codebooks, reconstruct
 from bitprint.nets.network import HashNetwork
 from bitprint.quantised import QuantisedCodes
@@ -46,7 +47,8 @@ class DQN(DeepHasher):
         min  mean_ij ( s_ij - cos(z_i, z_j) )^2 + lambda mean_i ||z_i - C h_i||^2
 
     with s in {-1, +1}; between epochs the codebooks C are improved by k-means on the last outputs
-    of all images, and every image gets its entries h anew. `encode` gives `QuantisedCodes`, and
+    of all images, and every image gets its entries h anew; in the end once more, on the outputs of
+    the trained network. `encode` gives `QuantisedCodes`, and
     `encode_queries` the real outputs: a ranking is by asymmetric quantiser distance
     ``||z_q - C h_i||^2``, which `bitprint.evaluate` sees to. An index refuses such codes.
 
@@ -170,8 +172,13 @@ class DQN(DeepHasher):
             return {}
         return {"quantisation_error": self._improve_codebooks(state)}
 
-    def finish(self, net: HashNetwork, state: State) -> None:
-        """Improve the codebooks once more, and keep them with the network."""
+    def finish(self, net: HashNetwork, state: State, feed: Feed) -> None:
+        """Improve the codebooks once more, and keep them with the network.
+
+        Outputs of the last epoch are of a network that was still learning, from changed images;
+        codes are made of what it gives now.
+        """
+        state.tensors["Z"] = torch.cat(list(feed.outputs(net, ENCODE_BATCH)))
         self._improve_codebooks(state)
         head = net.head
         assert isinstance(head, Bottleneck)
