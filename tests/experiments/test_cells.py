@@ -8,8 +8,9 @@ import pytest
 import bitprint
 from bitprint.data import ImageSet, load_digits, split_for
 from bitprint.data.protocols import make_split
+from bitprint.data.split import Split
 from bitprint.evaluation import evaluate
-from bitprint.experiments.cells import KEY, Cell, hold_out, run_cell
+from bitprint.experiments.cells import KEY, Cell, check_cells, hold_out, run_cell
 from bitprint.experiments.processes import run_cells
 from bitprint.experiments.rows import append_rows
 from bitprint.methods import create
@@ -74,6 +75,39 @@ def test_hold_out_goes_by_the_seed(digits):
     again, other = split_for(digits, 1, 0), split_for(digits, 1, 1)
     np.testing.assert_array_equal(hold_out(digits, split)[0], hold_out(digits, again)[0])
     assert not np.array_equal(hold_out(digits, split)[0], hold_out(digits, other)[0])
+
+
+def of_sizes(*sizes):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    return ImageSet(np.zeros((len(labels), 2, 2, 3), np.uint8), labels=labels, name="small")
+
+
+def counts_of(images, parts):
+    classes = images.labels.max() + 1
+    return [np.bincount(images.labels[part], minlength=classes).tolist() for part in parts]
+
+
+def test_a_class_too_small_to_be_divided_only_trains():
+    images = of_sizes(60, 2, 2, 3)  # of which a split takes 6, 1, 1 and 1 as queries
+    queries, training, database = counts_of(images, hold_out(images, split_for(images, 1, 0)))
+    assert queries == [10, 0, 0, 1]
+    assert training == database == [44, 1, 1, 1]
+    images = of_sizes(60, 2, 3, 4)
+    split = make_split(images.labels, queries_per_class=1, seed=0)
+    several = Split(split.queries, split.database[:-1], split.database, "small", 0)
+    assert counts_of(images, hold_out(images, several)) == [
+        [11, 0, 0, 0],
+        [37, 1, 2, 2],
+        [11, 0, 0, 0],
+    ]
+
+
+def test_classes_of_which_none_can_be_divided_are_refused():
+    images = of_sizes(2, 2, 2)
+    with pytest.raises(ValueError, match="small/1: its classes have too few training images"):
+        hold_out(images, split_for(images, 1, 0))
+    with pytest.raises(ValueError, match="measure without --validation"):
+        check_cells([cell(validation=True)], images)
 
 
 # ---- one cell

@@ -163,6 +163,12 @@ def split_of(cell: Cell, images: ImageSet) -> Split:
     )
 
 
+def training_rows(cell: Cell, images: ImageSet) -> NDArray[np.int64]:
+    """Return the rows that a cell is trained on: with validation, those that are not held out."""
+    split = split_of(cell, images)
+    return hold_out(images, split)[1] if cell.validation else split.training
+
+
 def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
     """Refuse what some cell cannot be run with, before the first is run.
 
@@ -186,7 +192,7 @@ def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
         if images is None:
             continue
         if cell.seed not in training:
-            rows = split_of(cell, images).training
+            rows = training_rows(cell, images)
             assert images.labels is not None
             training[cell.seed] = images.labels[rows]
         if isinstance(hasher, DeepHasher):
@@ -212,24 +218,34 @@ def hold_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Make queries, a training set and a database of the training rows alone.
 
-    Of each class a fifth are queries. Where the split's database holds more than the training set,
-    another fifth is the database, so that neither was seen in training; else what trains is also
-    the database, as in the split.
+    Of each class a fifth are queries, at least one image. Where the split's database holds more
+    than the training set, as many are the database, so that neither was seen in training; else what
+    trains is also the database, as in the split. A class with fewer images than there are such
+    parts, three or two, only trains. An image with several labels is drawn for the first of them,
+    and counts for the size of all.
     """
     assert images.labels is not None
-    first_label = class_matrix(images.labels)[split.training].argmax(axis=1)
+    carried = class_matrix(images.labels)[split.training]
+    first_label, sizes = carried.argmax(axis=1), carried.sum(axis=0)
+    count = 2 if len(split.database) == len(split.training) else 3
     rng = np.random.default_rng(split.seed)
     queries, others = [], []
     for label in np.unique(first_label):
         rows = rng.permutation(split.training[first_label == label])
-        fifth = max(1, len(rows) // 5)
+        fifth = max(1, len(rows) // 5) if sizes[label] >= count else 0
         queries.append(rows[:fifth])
         others.append(rows[fifth : 2 * fifth])
     validation, apart = np.sort(np.concatenate(queries)), np.sort(np.concatenate(others))
     rest = np.setdiff1d(split.training, validation)
-    if len(split.database) == len(split.training):
-        return validation, rest, rest
-    return validation, np.setdiff1d(rest, apart), apart
+    parts = validation, np.setdiff1d(rest, apart), apart
+    if count == 2:
+        parts = validation, rest, rest
+    if not all(map(len, parts)):
+        raise ValueError(
+            f"{split.name}: its classes have too few training images to hold some out; measure "
+            "without --validation"
+        )
+    return parts
 
 
 def short_fingerprint(images: ImageSet) -> str:
