@@ -12,7 +12,7 @@ from bitprint.data.split import Split
 from bitprint.evaluation import evaluate
 from bitprint.experiments.cells import KEY, Cell, check_cells, hold_out, run_cell
 from bitprint.experiments.processes import run_cells
-from bitprint.experiments.rows import append_rows
+from bitprint.experiments.rows import keep_rows
 from bitprint.methods import create
 
 SMALL = {"backbone": "small", "epochs": 1, "lr": 1e-2}
@@ -217,7 +217,7 @@ def test_a_table_resumes_where_it_stopped(tmp_path):
 
     # An earlier run, before there was a version, did the second and third; they stay as they are.
     for done in wanted[1:3]:
-        append_rows(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
+        keep_rows(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
     rows = list(run_cells(wanted, table, history=history))
     assert [(row["method"], row["bits"], row["seed"]) for row in rows] == [
         ("lsh", "12", "0"),
@@ -258,11 +258,40 @@ def test_what_makes_a_cell_another_one():
 
 def test_a_new_column_keeps_the_earlier_rows(tmp_path):
     table, key = tmp_path / "table.csv", dict.fromkeys(KEY, "a, quoted")
-    append_rows(table, [key | {"map": 0.5}])
-    append_rows(table, [key | {"map": 0.25, "device": "gpu"}, key | {"device": "cpu"}])
+    second, third = key | {"seed": "1"}, key | {"seed": "2"}
+    keep_rows(table, [key | {"map": 0.5}])
+    keep_rows(table, [second | {"map": 0.25, "device": "gpu"}, third | {"device": "cpu"}])
     assert read(table) == [
         key | {"map": "0.5", "device": ""},
-        key | {"map": "0.25", "device": "gpu"},
-        key | {"map": "", "device": "cpu"},
+        second | {"map": "0.25", "device": "gpu"},
+        third | {"map": "", "device": "cpu"},
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_a_cell_that_is_run_anew_has_its_epochs_once(tmp_path):
+    table, history = tmp_path / "table.csv", tmp_path / "history.csv"
+    options = SMALL | {"epochs": 2}
+    wanted = [cell("dpsh", bits=bits, backbone="small", options=options) for bits in (8, 12)]
+    list(run_cells(wanted, table, history=history))
+    header, first, _ = table.read_text().splitlines(keepends=True)
+    table.write_text(header + first)
+    list(run_cells(wanted, table, history=history))
+    epochs = [(row["bits"], row["epoch"]) for row in read(history)]
+    assert epochs == [("8", "1"), ("8", "2"), ("12", "1"), ("12", "2")]
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_a_cell_counts_as_done_when_its_epochs_are_kept(tmp_path, monkeypatch):
+    table, history = tmp_path / "table.csv", tmp_path / "history.csv"
+
+    def killed(file, rows):
+        keep_rows(file, rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bitprint.experiments.processes.keep_rows", killed)
+    wanted = [cell("dpsh", backbone="small", options=SMALL)]
+    with pytest.raises(KeyboardInterrupt):
+        list(run_cells(wanted, table, history=history))
+    assert (history.exists(), table.exists()) == (True, False)

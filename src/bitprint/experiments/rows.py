@@ -25,10 +25,10 @@ def read_table(table: Path) -> list[dict[str, str]]:
     return rows
 
 
-def append_rows(table: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add rows; a new column is added to the earlier rows as well."""
-    earlier = read_table(table)
-    rows = [*earlier, *rows]
+def keep_rows(table: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows in place of any of the same cells; a new column is added to earlier rows as well."""
+    keys = {_key(row) for row in rows}
+    rows = [*(row for row in read_table(table) if _key(row) not in keys), *rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     table.parent.mkdir(parents=True, exist_ok=True)
     partial = table.with_name(table.name + ".partial")
@@ -41,7 +41,7 @@ def append_rows(table: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def missing_cells(cells: Iterable[Cell], table: Path) -> list[Cell]:
     """Return the cells that a table lacks, in their order."""
-    done = {tuple(row[name] for name in KEY) for row in read_table(table)}
+    done = {_key(row) for row in read_table(table)}
     return [cell for cell in cells if cell.key not in done]
 
 
@@ -53,8 +53,12 @@ def check_same_images(cells: Sequence[Cell], table: Path, images: ImageSet) -> N
     keys, these = {cell.key for cell in cells}, short_fingerprint(images)
     for row in read_table(table):
         # Rows of earlier versions do not say it.
-        if tuple(row[name] for name in KEY) in keys and row.get("images") not in ("", None, these):
+        if _key(row) in keys and row.get("images") not in ("", None, these):
             raise ValueError(
                 f"{table} holds cells of other images or labels that are called {images.name}, "
                 "too; name another file as --out"
             )
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(row[name] for name in KEY)
