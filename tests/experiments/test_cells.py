@@ -146,6 +146,20 @@ def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
     assert row["codes_per_label"] == round(history[-1]["codes_per_label"], 5)
 
 
+def test_the_papers_figure_stands_beside_what_it_can_be_compared_with(digits):
+    few = digits.subset(np.arange(200))
+
+    def theirs(method, backbone, **changes):
+        return run_cell(cell(method, dataset="cifar10", backbone=backbone, **changes), few).row[
+            "paper_map"
+        ]
+
+    assert theirs("dpsh", "small", options=SMALL) == 0.713
+    assert theirs("dpsh", "small", options=SMALL, validation=True) is None
+    assert theirs("dpsh", "small", options=SMALL, unseen=True) is None
+    assert theirs("itq", "pixels") is None
+
+
 def settings_of(row):
     return dict(setting.split("=", 1) for setting in row["options"].split(" "))
 

@@ -254,7 +254,8 @@ def short_fingerprint(images: ImageSet) -> str:
 
 
 def _paper_map(cell: Cell) -> float | None:
-    if cell.unseen:
+    """Return the paper's figure, where it measured the same and learned from anything alike."""
+    if cell.unseen or cell.validation or cell.backbone == "pixels":
         return None
     deep = issubclass(method(cell.method), DeepHasher)
     return published_map(
@@ -262,7 +263,7 @@ def _paper_map(cell: Cell) -> float | None:
         cell.protocol,
         cell.method,
         cell.bits,
-        deep_features=not deep and cell.backbone not in ("gist", "pixels"),
+        deep_features=not deep and cell.backbone != "gist",
     )
 
 
