@@ -64,6 +64,15 @@ def test_an_option_that_a_row_lacks_is_told_before_the_first_cell(tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("name", ["table1.html", "results"])
+def test_what_is_no_name_of_a_csv_file_is_refused_before_any_work(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sentence = refused("table1", "--quick", "--methods", "lsh", "--bits", 8, "--out", name)
+    assert sentence.startswith("--out names a CSV file")
+    assert sentence.endswith(f"such as table1.csv; got {name!r}")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_change_that_no_row_takes_is_refused():
     assert "none of these rows is one" in refused("table1", "--methods", "itq", "--set", "lrr=0.1")
 

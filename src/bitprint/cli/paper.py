@@ -125,6 +125,11 @@ def reproduce(
         "out": out,
         "json": as_json,
     }
+    if out is not None and out.suffix.lower() != ".csv":
+        raise ValueError(
+            f"--out names a CSV file, beside which page and plots lie, such as {table}.csv; "
+            f"got {str(out)!r}"
+        )
     command = _command(table, chosen | apart)
     started = time.monotonic()
     cells = _cells(table, chosen)
