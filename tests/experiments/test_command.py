@@ -194,6 +194,22 @@ def test_unseen_classes_are_drawn_whatever_split_the_set_has(scenes):
     assert "its own split" not in words
 
 
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_a_table_of_another_split_does_not_go_on(scenes, tmp_path):
+    labels, table = scenes / "labels.csv", tmp_path / "t.csv"
+    rest = ["--methods", "lsh", "--bits", 8, "--splits", 2, "--features", "pixels"]
+    arguments = ["table3", "--dataset", scenes, "--labels", labels, *rest, "--out", table]
+    reproduce(*arguments)
+    before, text = table.read_bytes(), labels.read_text()
+    labels.write_text(text.replace("01.png,train", "01.png,database"))
+    sentence = refused(*arguments)
+    assert f"{table} holds cells of another split of scenes into queries, training" in sentence
+    assert sentence.endswith("name another file as --out")
+    labels.write_text(text)
+    reproduce(*arguments)
+    assert table.read_bytes() == before
+
+
 def test_a_class_that_is_nearly_left_out_is_named(scenes):
     labels = scenes / "labels.csv"
     header, *lines = labels.read_text().splitlines()

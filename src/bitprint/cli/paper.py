@@ -103,7 +103,7 @@ def reproduce(
 
     Writes a CSV file, plots and a report in HTML. Can be interrupted and goes on.
     """
-    from bitprint.experiments.rows import check_same_images
+    from bitprint.experiments.rows import check_same_cells
 
     chosen = {
         "dataset": dataset,
@@ -136,7 +136,7 @@ def reproduce(
     images = _read(cells)
     if out is None:
         out = Path("results") / f"{table}_{_name(cells[0])}{_kind(cells[0])}.csv"
-    check_same_images(cells, out, images)
+    check_same_cells(cells, out, images)
     if deadline > 0:
         _compute_features(cells, images, out)
     with goes_on(), _terminated_in_order():

@@ -21,7 +21,7 @@ from bitprint.data.vectors import Data
 from bitprint.evaluation import Report, evaluate
 from bitprint.experiments.published import published_map
 from bitprint.features import extract
-from bitprint.methods import DeepHasher, Hasher, create, method
+from bitprint.methods import DeepHasher, create, method
 from bitprint.methods.dsdh import DSDH
 from bitprint.supervision import class_matrix
 from bitprint.version import __version__
@@ -139,7 +139,7 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         "split": split.fingerprint[:12],
         "date": datetime.now(UTC).date().isoformat(),
         "version": __version__,
-        "options": _spell(_settings(hasher, len(training))),
+        "options": spell(settings_of(cell, len(training))),
     }
     epochs = [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
     return Done(row, epochs, report)
@@ -271,8 +271,15 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 5)
 
 
-def _settings(hasher: Hasher, count: int) -> dict[str, Any]:
-    """What a method was trained with on `count` images: its options, defaults among them."""
+def settings_of(cell: Cell, count: int) -> dict[str, Any]:
+    """Return what a cell is trained with on `count` images: its options, defaults among them.
+
+    Examples
+    --------
+    >>> settings_of(Cell("digits", 1, "itq", "itq", "gist", bits=12, seed=3), 1612)
+    {'bits': 12, 'iterations': 50, 'seed': 3}
+    """
+    hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
     settings: dict[str, Any] = hasher.get_params(deep=False)
     if isinstance(hasher, DeepHasher):
         settings |= asdict(settings.pop("training") or hasher.default_training)
@@ -281,7 +288,7 @@ def _settings(hasher: Hasher, count: int) -> dict[str, Any]:
     return settings
 
 
-def _spell(settings: dict[str, Any]) -> str:
+def spell(settings: dict[str, Any]) -> str:
     """Write out settings, but for those that have a column and those that are not in use."""
     return " ".join(
         f"{name}={value}"
