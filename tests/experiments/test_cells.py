@@ -8,10 +8,11 @@ import pytest
 import bitprint
 from bitprint.data import ImageSet, load_digits, split_for
 from bitprint.data.protocols import make_split
+from bitprint.data.split import Split
 from bitprint.evaluation import evaluate
-from bitprint.experiments.cells import KEY, Cell, hold_out, run_cell
+from bitprint.experiments.cells import KEY, Cell, check_cells, hold_out, run_cell
 from bitprint.experiments.processes import run_cells
-from bitprint.experiments.rows import append_rows
+from bitprint.experiments.rows import keep_rows
 from bitprint.methods import create
 
 SMALL = {"backbone": "small", "epochs": 1, "lr": 1e-2}
@@ -76,6 +77,39 @@ def test_hold_out_goes_by_the_seed(digits):
     assert not np.array_equal(hold_out(digits, split)[0], hold_out(digits, other)[0])
 
 
+def of_sizes(*sizes):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    return ImageSet(np.zeros((len(labels), 2, 2, 3), np.uint8), labels=labels, name="small")
+
+
+def counts_of(images, parts):
+    classes = images.labels.max() + 1
+    return [np.bincount(images.labels[part], minlength=classes).tolist() for part in parts]
+
+
+def test_a_class_too_small_to_be_divided_only_trains():
+    images = of_sizes(60, 2, 2, 3)  # of which a split takes 6, 1, 1 and 1 as queries
+    queries, training, database = counts_of(images, hold_out(images, split_for(images, 1, 0)))
+    assert queries == [10, 0, 0, 1]
+    assert training == database == [44, 1, 1, 1]
+    images = of_sizes(60, 2, 3, 4)
+    split = make_split(images.labels, queries_per_class=1, seed=0)
+    several = Split(split.queries, split.database[:-1], split.database, "small", 0)
+    assert counts_of(images, hold_out(images, several)) == [
+        [11, 0, 0, 0],
+        [37, 1, 2, 2],
+        [11, 0, 0, 0],
+    ]
+
+
+def test_classes_of_which_none_can_be_divided_are_refused():
+    images = of_sizes(2, 2, 2)
+    with pytest.raises(ValueError, match="small/1: its classes have too few training images"):
+        hold_out(images, split_for(images, 1, 0))
+    with pytest.raises(ValueError, match="measure without --validation"):
+        check_cells([cell(validation=True)], images)
+
+
 # ---- one cell
 
 
@@ -110,6 +144,20 @@ def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
     assert {epoch["variant"] for epoch in history} == {"mine"}
     assert row["changed_bits"] == round(history[-1]["changed_bits"], 5)
     assert row["codes_per_label"] == round(history[-1]["codes_per_label"], 5)
+
+
+def test_the_papers_figure_stands_beside_what_it_can_be_compared_with(digits):
+    few = digits.subset(np.arange(200))
+
+    def theirs(method, backbone, **changes):
+        return run_cell(cell(method, dataset="cifar10", backbone=backbone, **changes), few).row[
+            "paper_map"
+        ]
+
+    assert theirs("dpsh", "small", options=SMALL) == 0.713
+    assert theirs("dpsh", "small", options=SMALL, validation=True) is None
+    assert theirs("dpsh", "small", options=SMALL, unseen=True) is None
+    assert theirs("itq", "pixels") is None
 
 
 def settings_of(row):
@@ -183,7 +231,7 @@ def test_a_table_resumes_where_it_stopped(tmp_path):
 
     # An earlier run, before there was a version, did the second and third; they stay as they are.
     for done in wanted[1:3]:
-        append_rows(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
+        keep_rows(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
     rows = list(run_cells(wanted, table, history=history))
     assert [(row["method"], row["bits"], row["seed"]) for row in rows] == [
         ("lsh", "12", "0"),
@@ -224,11 +272,40 @@ def test_what_makes_a_cell_another_one():
 
 def test_a_new_column_keeps_the_earlier_rows(tmp_path):
     table, key = tmp_path / "table.csv", dict.fromkeys(KEY, "a, quoted")
-    append_rows(table, [key | {"map": 0.5}])
-    append_rows(table, [key | {"map": 0.25, "device": "gpu"}, key | {"device": "cpu"}])
+    second, third = key | {"seed": "1"}, key | {"seed": "2"}
+    keep_rows(table, [key | {"map": 0.5}])
+    keep_rows(table, [second | {"map": 0.25, "device": "gpu"}, third | {"device": "cpu"}])
     assert read(table) == [
         key | {"map": "0.5", "device": ""},
-        key | {"map": "0.25", "device": "gpu"},
-        key | {"map": "", "device": "cpu"},
+        second | {"map": "0.25", "device": "gpu"},
+        third | {"map": "", "device": "cpu"},
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_a_cell_that_is_run_anew_has_its_epochs_once(tmp_path):
+    table, history = tmp_path / "table.csv", tmp_path / "history.csv"
+    options = SMALL | {"epochs": 2}
+    wanted = [cell("dpsh", bits=bits, backbone="small", options=options) for bits in (8, 12)]
+    list(run_cells(wanted, table, history=history))
+    header, first, _ = table.read_text().splitlines(keepends=True)
+    table.write_text(header + first)
+    list(run_cells(wanted, table, history=history))
+    epochs = [(row["bits"], row["epoch"]) for row in read(history)]
+    assert epochs == [("8", "1"), ("8", "2"), ("12", "1"), ("12", "2")]
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_a_cell_counts_as_done_when_its_epochs_are_kept(tmp_path, monkeypatch):
+    table, history = tmp_path / "table.csv", tmp_path / "history.csv"
+
+    def killed(file, rows):
+        keep_rows(file, rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bitprint.experiments.processes.keep_rows", killed)
+    wanted = [cell("dpsh", backbone="small", options=SMALL)]
+    with pytest.raises(KeyboardInterrupt):
+        list(run_cells(wanted, table, history=history))
+    assert (history.exists(), table.exists()) == (True, False)

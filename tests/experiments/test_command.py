@@ -64,6 +64,15 @@ def test_an_option_that_a_row_lacks_is_told_before_the_first_cell(tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("name", ["table1.html", "results"])
+def test_what_is_no_name_of_a_csv_file_is_refused_before_any_work(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sentence = refused("table1", "--quick", "--methods", "lsh", "--bits", 8, "--out", name)
+    assert sentence.startswith("--out names a CSV file")
+    assert sentence.endswith(f"such as table1.csv; got {name!r}")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_change_that_no_row_takes_is_refused():
     assert "none of these rows is one" in refused("table1", "--methods", "itq", "--set", "lrr=0.1")
 
@@ -183,6 +192,22 @@ def test_unseen_classes_are_drawn_whatever_split_the_set_has(scenes):
     words = " ".join(reproduce(*unseen(scenes)).stdout.split())
     assert "Table 3: MAP on scenes, setting 1, unseen classes" in words
     assert "its own split" not in words
+
+
+@pytest.mark.usefixtures("cells_in_one_process")
+def test_a_table_of_another_split_does_not_go_on(scenes, tmp_path):
+    labels, table = scenes / "labels.csv", tmp_path / "t.csv"
+    rest = ["--methods", "lsh", "--bits", 8, "--splits", 2, "--features", "pixels"]
+    arguments = ["table3", "--dataset", scenes, "--labels", labels, *rest, "--out", table]
+    reproduce(*arguments)
+    before, text = table.read_bytes(), labels.read_text()
+    labels.write_text(text.replace("01.png,train", "01.png,database"))
+    sentence = refused(*arguments)
+    assert f"{table} holds cells of another split of scenes into queries, training" in sentence
+    assert sentence.endswith("name another file as --out")
+    labels.write_text(text)
+    reproduce(*arguments)
+    assert table.read_bytes() == before
 
 
 def test_a_class_that_is_nearly_left_out_is_named(scenes):

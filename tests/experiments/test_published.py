@@ -107,4 +107,6 @@ def test_reruns_are_told_where_their_method_is_shown():
     (only,) = note("nuswide", "1", "dpsh")
     assert "The paper's figures of dpsh are its own re-run" in only
     assert note("cifar10", "1", "dpsh") == note("cifar10", "2", "dtsh") == []
-    assert note("nuswide", "2", "dpsh") == note("cifar10", "2", "dpsh", "unseen classes") == []
+    assert note("nuswide", "2", "dpsh") == []
+    for measured_on in ("unseen classes", "validation", "validation, unseen classes"):
+        assert note("cifar10", "2", "dpsh", measured_on) == []

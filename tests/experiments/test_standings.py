@@ -99,3 +99,11 @@ def test_the_page_says_it():
     table = rows(("dsdh", {0: 0.8}), ("dpsh <x>", {0: 0.9}))
     page = html_report("title", table, command="")
     assert "<li>12 bits on net: dsdh is behind dpsh &lt;x&gt; on one seed" in page
+
+
+def test_features_of_a_network_are_compared_with_the_network():
+    table = rows(("dsdh", {0: 0.8}), backbone="resnet-50")
+    table += rows(("vdsh", {0: 0.7}), backbone="hub:some/resnet-50")
+    assert standings(table) == [
+        "12 bits on resnet-50: dsdh is ahead of vdsh on one seed alone, 0.800 to 0.700."
+    ]

@@ -103,7 +103,7 @@ def reproduce(
 
     Writes a CSV file, plots and a report in HTML. Can be interrupted and goes on.
     """
-    from bitprint.experiments.rows import check_same_images
+    from bitprint.experiments.rows import check_same_cells
 
     chosen = {
         "dataset": dataset,
@@ -125,13 +125,18 @@ def reproduce(
         "out": out,
         "json": as_json,
     }
+    if out is not None and out.suffix.lower() != ".csv":
+        raise ValueError(
+            f"--out names a CSV file, beside which page and plots lie, such as {table}.csv; "
+            f"got {str(out)!r}"
+        )
     command = _command(table, chosen | apart)
     started = time.monotonic()
     cells = _cells(table, chosen)
     images = _read(cells)
     if out is None:
         out = Path("results") / f"{table}_{_name(cells[0])}{_kind(cells[0])}.csv"
-    check_same_images(cells, out, images)
+    check_same_cells(cells, out, images)
     if deadline > 0:
         _compute_features(cells, images, out)
     with goes_on(), _terminated_in_order():

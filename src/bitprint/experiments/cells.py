@@ -21,7 +21,7 @@ from bitprint.data.vectors import Data
 from bitprint.evaluation import Report, evaluate
 from bitprint.experiments.published import published_map
 from bitprint.features import extract
-from bitprint.methods import DeepHasher, Hasher, create, method
+from bitprint.methods import DeepHasher, create, method
 from bitprint.methods.dsdh import DSDH
 from bitprint.supervision import class_matrix
 from bitprint.version import __version__
@@ -139,7 +139,7 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         "split": split.fingerprint[:12],
         "date": datetime.now(UTC).date().isoformat(),
         "version": __version__,
-        "options": _spell(_settings(hasher, len(training))),
+        "options": spell(settings_of(cell, len(training))),
     }
     epochs = [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
     return Done(row, epochs, report)
@@ -161,6 +161,12 @@ def split_of(cell: Cell, images: ImageSet) -> Split:
     return unseen_split(
         images.labels, cell.protocol, cell.seed, name=images.name, label_names=images.label_names
     )
+
+
+def training_rows(cell: Cell, images: ImageSet) -> NDArray[np.int64]:
+    """Return the rows that a cell is trained on: with validation, those that are not held out."""
+    split = split_of(cell, images)
+    return hold_out(images, split)[1] if cell.validation else split.training
 
 
 def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
@@ -186,7 +192,7 @@ def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
         if images is None:
             continue
         if cell.seed not in training:
-            rows = split_of(cell, images).training
+            rows = training_rows(cell, images)
             assert images.labels is not None
             training[cell.seed] = images.labels[rows]
         if isinstance(hasher, DeepHasher):
@@ -212,24 +218,34 @@ def hold_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Make queries, a training set and a database of the training rows alone.
 
-    Of each class a fifth are queries. Where the split's database holds more than the training set,
-    another fifth is the database, so that neither was seen in training; else what trains is also
-    the database, as in the split.
+    Of each class a fifth are queries, at least one image. Where the split's database holds more
+    than the training set, as many are the database, so that neither was seen in training; else what
+    trains is also the database, as in the split. A class with fewer images than there are such
+    parts, three or two, only trains. An image with several labels is drawn for the first of them,
+    and counts for the size of all.
     """
     assert images.labels is not None
-    first_label = class_matrix(images.labels)[split.training].argmax(axis=1)
+    carried = class_matrix(images.labels)[split.training]
+    first_label, sizes = carried.argmax(axis=1), carried.sum(axis=0)
+    count = 2 if len(split.database) == len(split.training) else 3
     rng = np.random.default_rng(split.seed)
     queries, others = [], []
     for label in np.unique(first_label):
         rows = rng.permutation(split.training[first_label == label])
-        fifth = max(1, len(rows) // 5)
+        fifth = max(1, len(rows) // 5) if sizes[label] >= count else 0
         queries.append(rows[:fifth])
         others.append(rows[fifth : 2 * fifth])
     validation, apart = np.sort(np.concatenate(queries)), np.sort(np.concatenate(others))
     rest = np.setdiff1d(split.training, validation)
-    if len(split.database) == len(split.training):
-        return validation, rest, rest
-    return validation, np.setdiff1d(rest, apart), apart
+    parts = validation, np.setdiff1d(rest, apart), apart
+    if count == 2:
+        parts = validation, rest, rest
+    if not all(map(len, parts)):
+        raise ValueError(
+            f"{split.name}: its classes have too few training images to hold some out; measure "
+            "without --validation"
+        )
+    return parts
 
 
 def short_fingerprint(images: ImageSet) -> str:
@@ -238,7 +254,8 @@ def short_fingerprint(images: ImageSet) -> str:
 
 
 def _paper_map(cell: Cell) -> float | None:
-    if cell.unseen:
+    """Return the paper's figure, where it measured the same and learned from anything alike."""
+    if cell.unseen or cell.validation or cell.backbone == "pixels":
         return None
     deep = issubclass(method(cell.method), DeepHasher)
     return published_map(
@@ -246,7 +263,7 @@ def _paper_map(cell: Cell) -> float | None:
         cell.protocol,
         cell.method,
         cell.bits,
-        deep_features=not deep and cell.backbone not in ("gist", "pixels"),
+        deep_features=not deep and cell.backbone != "gist",
     )
 
 
@@ -254,8 +271,15 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 5)
 
 
-def _settings(hasher: Hasher, count: int) -> dict[str, Any]:
-    """What a method was trained with on `count` images: its options, defaults among them."""
+def settings_of(cell: Cell, count: int) -> dict[str, Any]:
+    """Return what a cell is trained with on `count` images: its options, defaults among them.
+
+    Examples
+    --------
+    >>> settings_of(Cell("digits", 1, "itq", "itq", "gist", bits=12, seed=3), 1612)
+    {'bits': 12, 'iterations': 50, 'seed': 3}
+    """
+    hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
     settings: dict[str, Any] = hasher.get_params(deep=False)
     if isinstance(hasher, DeepHasher):
         settings |= asdict(settings.pop("training") or hasher.default_training)
@@ -264,7 +288,7 @@ def _settings(hasher: Hasher, count: int) -> dict[str, Any]:
     return settings
 
 
-def _spell(settings: dict[str, Any]) -> str:
+def spell(settings: dict[str, Any]) -> str:
     """Write out settings, but for those that have a column and those that are not in use."""
     return " ".join(
         f"{name}={value}"

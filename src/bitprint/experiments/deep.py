@@ -118,6 +118,18 @@ def deep_cells(
     return cells
 
 
+def network_name(backbone: str) -> str:
+    """Return what a network is called in a table: not where its weights are, nor its size.
+
+    Examples
+    --------
+    >>> network_name("hub:microsoft/resnet-50"), network_name("cnnf:imagenet-vgg-f.mat")
+    ('resnet-50', 'cnnf')
+    """
+    name, _, source = backbone.partition(":")
+    return source.rstrip("/").rpartition("/")[2] if name == "hub" else name
+
+
 def training_of(row: str, bits: int, protocol: int, backbone: str) -> tuple[str, dict[str, Any]]:
     """Return the name of a row's network in a table, and its options for `bitprint.create`.
 
@@ -126,9 +138,7 @@ def training_of(row: str, bits: int, protocol: int, backbone: str) -> tuple[str,
     """
     if row == "vdsh":  # learns from features, which are named by the network that gives them
         return backbone, {}
-    name, _, source = backbone.partition(":")
-    if name == "hub":
-        name = source.rstrip("/").rpartition("/")[2]
+    name = network_name(backbone)
     shared = {"optimizer": "adamw", "schedule": "cosine", "augment": "flip+shift"}
     if row in _FROM_SCRATCH:
         name = backbone = _FROM_SCRATCH[row]

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from bitprint.data import ImageSet, open_images
 from bitprint.experiments.cells import Cell, Done, run_cell
 from bitprint.experiments.curves import keep_curves
-from bitprint.experiments.rows import append_rows, missing_cells
+from bitprint.experiments.rows import keep_rows, missing_cells
 
 _SECOND = 1.0
 
@@ -80,11 +80,11 @@ def run_cells(
                     progress(list(running.values()))
             finished = ended.pop()
             row, epochs, report = finished.result()
-            # Before the row: a cell that counts as done has its curves.
+            # Before the row: a cell that counts as done has its curves and epochs.
             keep_curves(running.pop(finished), report, table)
-            append_rows(table, [row])
             if history is not None and epochs:
-                append_rows(history, epochs)
+                keep_rows(history, epochs)
+            keep_rows(table, [row])
             yield row
 
 

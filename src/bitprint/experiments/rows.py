@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from bitprint.data import ImageSet
-from bitprint.experiments.cells import KEY, Cell, short_fingerprint
+from bitprint.experiments.cells import (
+    KEY,
+    Cell,
+    settings_of,
+    short_fingerprint,
+    spell,
+    split_of,
+    training_rows,
+)
 
 
 def read_table(table: Path) -> list[dict[str, str]]:
@@ -25,10 +35,10 @@ def read_table(table: Path) -> list[dict[str, str]]:
     return rows
 
 
-def append_rows(table: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add rows; a new column is added to the earlier rows as well."""
-    earlier = read_table(table)
-    rows = [*earlier, *rows]
+def keep_rows(table: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows in place of any of the same cells; a new column is added to earlier rows as well."""
+    keys = {_key(row) for row in rows}
+    rows = [*(row for row in read_table(table) if _key(row) not in keys), *rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     table.parent.mkdir(parents=True, exist_ok=True)
     partial = table.with_name(table.name + ".partial")
@@ -41,20 +51,67 @@ def append_rows(table: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def missing_cells(cells: Iterable[Cell], table: Path) -> list[Cell]:
     """Return the cells that a table lacks, in their order."""
-    done = {tuple(row[name] for name in KEY) for row in read_table(table)}
+    done = {_key(row) for row in read_table(table)}
     return [cell for cell in cells if cell.key not in done]
 
 
-def check_same_images(cells: Sequence[Cell], table: Path, images: ImageSet) -> None:
-    """Raise a ValueError if a table has these cells, but of other images or labels.
+def check_same_cells(cells: Iterable[Cell], table: Path, images: ImageSet) -> None:
+    """Raise a ValueError if a table has these cells, but of other images, splits or settings.
 
-    The key of a cell has no more of its images than their name.
+    The key of a cell has no more of its images and its network than their names. What a row does
+    not say, as those of earlier versions, is not compared.
+
+    Parameters
+    ----------
+    cells : iterable of Cell
+        Of one data set.
+    table : path
+        The CSV file that they are kept in.
+    images : ImageSet
+        That set.
     """
-    keys, these = {cell.key for cell in cells}, short_fingerprint(images)
+    wanted, these = {cell.key: cell for cell in cells}, short_fingerprint(images)
+    drawn: dict[tuple[int, int, bool, bool], tuple[str, int]] = {}
     for row in read_table(table):
-        # Rows of earlier versions do not say it.
-        if tuple(row[name] for name in KEY) in keys and row.get("images") not in ("", None, these):
+        cell = wanted.get(_key(row))
+        if cell is None:
+            continue
+        if row.get("images") not in ("", None, these):
             raise ValueError(
                 f"{table} holds cells of other images or labels that are called {images.name}, "
                 "too; name another file as --out"
             )
+        draw = (cell.protocol, cell.seed, cell.unseen, cell.validation)
+        if draw not in drawn:
+            drawn[draw] = split_of(cell, images).fingerprint[:12], len(training_rows(cell, images))
+        split, count = drawn[draw]
+        if row.get("split") not in ("", None, split):
+            raise ValueError(
+                f"{table} holds cells of another split of {images.name} into queries, training "
+                "and database; name another file as --out"
+            )
+        if row.get("version"):  # before there was one, rows had a part of the settings
+            _check_settings(cell, count, row, table)
+
+
+def _check_settings(cell: Cell, count: int, row: dict[str, str], table: Path) -> None:
+    """Raise a ValueError if a row was made with other settings than its cell has now."""
+    # A path may hold spaces.
+    then = dict(part.split("=", 1) for part in re.split(r" (?=\w+=)", row["options"]) if part)
+    # What one of them lacks is new, or not in use; objects are written with their address.
+    now = {
+        name: str(value)
+        for name, value in settings_of(cell, count).items()
+        if name in then and isinstance(value, str | Real)
+    }
+    other = [name for name, value in now.items() if value != then[name]]
+    if other:
+        made, here = (spell({name: some[name] for name in other}) for some in (then, now))
+        raise ValueError(
+            f"{table} holds {cell.title} on {cell.backbone} with {made}, and here it has {here}; "
+            "name another file as --out, or delete such rows"
+        )
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(row[name] for name in KEY)

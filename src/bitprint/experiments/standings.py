@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from statistics import mean
 from typing import Any
 
+from bitprint.experiments.deep import network_name
+
 Maps = dict[int, float]  # by seed
 
 
@@ -34,7 +36,8 @@ def standings(rows: Iterable[dict[str, Any]]) -> list[str]:
     """
     groups: dict[tuple[str, int], dict[bool, dict[str, Maps]]] = {}
     for row in rows:
-        group = groups.setdefault((row["backbone"], int(row["bits"])), {True: {}, False: {}})
+        network = network_name(row["backbone"])  # in full where a method learns from its features
+        group = groups.setdefault((network, int(row["bits"])), {True: {}, False: {}})
         maps = group[row["method"] == "dsdh"].setdefault(row["variant"], {})
         maps[int(row["seed"])] = float(row["map"])
     return [
