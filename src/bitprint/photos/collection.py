@@ -23,7 +23,14 @@ from bitprint.photos.ledger import Fact, Ledger
 from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
 from bitprint.photos.results import Added, Synced
 from bitprint.photos.sources import list_for_new, list_some
-from bitprint.photos.syncing import find_gone, find_moved, keep_labels, list_again, list_folders
+from bitprint.photos.syncing import (
+    find_gone,
+    find_moved,
+    find_removed,
+    keep_labels,
+    list_again,
+    list_folders,
+)
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.stores import Store, check_same, index_exists, open_index, shown_place
 
@@ -223,6 +230,10 @@ class Photos(Closable):
         from a folder change with it; others stay. A sub-folder that has become a link is not
         searched for new pictures, but those that are held of it are looked after.
 
+        A disk that is not mounted is not taken for pictures that are gone: a folder that was added,
+        or in which files were named, is refused if nothing is left of it, and of a sub-folder that
+        is there but empty the pictures stay, which `skipped` tells.
+
         Parameters
         ----------
         *folders : path
@@ -265,12 +276,14 @@ class Photos(Closable):
         gone = find_gone(listing, facts)
         moved = find_moved(listing.pictures, gone, facts)
         left = {old for old, _ in moved}
-        removed = [
+        lost = [
             path
             for path in gone
             if path not in left
             and (not folders or any(is_below(path, place) for place in listing.folders))
         ]
+        removed, waiting = find_removed(listing, lost, facts)
+        listing = listing._replace(skipped=listing.skipped + waiting)
         with self.index.transaction():
             # Another process may have synced since.
             held = self._ledger.facts()

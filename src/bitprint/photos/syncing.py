@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from bitprint.photos.below import OrderedPaths, folder_labels
 from bitprint.photos.files import (
     Listing,
     Picture,
+    Skipped,
     absolute,
     content_digest,
     is_below,
@@ -43,11 +45,7 @@ def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
     """List every folder that was added, and the files that were named one by one."""
     folders = ledger.places().folders
     for folder in folders:
-        if not Path(folder).is_dir():
-            raise FileNotFoundError(
-                f"{folder}: no such folder any more; mount the disk it lies on, sync the folder "
-                "that it has moved to, or remove it from the index"
-            )
+        _check_there(folder)
     # By the names they are held under: a folder that has become a link holds the same pictures.
     listings = [list_folder(Path(folder), Path(folder)) for folder in folders]
     return _with_missed(merge(listings), facts)
@@ -66,22 +64,18 @@ def _with_missed(listing: Listing, paths: Collection[str]) -> Listing:
     return merge([listing, look_again(missed)])
 
 
-def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
-    """Return the paths of pictures that are held but lie nowhere any more.
+def _check_there(folder: str) -> None:
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(
+            f"{folder}: no such folder any more; mount the disk it lies on, sync the folder "
+            "that it has moved to, or remove it from the index"
+        )
 
-    A folder of which nothing is left is refused: it may be a disk that is not mounted.
-    """
+
+def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
+    """Return the paths of pictures that are held but lie nowhere any more."""
     found = {picture.path for picture in listing.pictures}
-    gone = [path for path in facts if path not in found and is_gone(path)]
-    gone_paths, found_paths = OrderedPaths(gone), OrderedPaths(found)
-    for folder in listing.folders:
-        lost = len(gone_paths.below(folder))
-        if lost and not found_paths.below(folder):
-            raise ValueError(
-                f"{folder}: none of its {lost} pictures is there any more; mount the disk it lies "
-                "on, or remove the folder from the index"
-            )
-    return gone
+    return [path for path in facts if path not in found and is_gone(path)]
 
 
 def find_moved(pictures: Sequence[Picture], gone: Sequence[str], facts: dict[str, Fact]) -> Moved:
@@ -100,6 +94,60 @@ def find_moved(pictures: Sequence[Picture], gone: Sequence[str], facts: dict[str
             similar.remove(old)
             moved.append((old, picture))
     return moved
+
+
+def find_removed(
+    listing: Listing, lost: Sequence[str], facts: dict[str, Fact]
+) -> tuple[list[str], Skipped]:
+    """Return those of the lost pictures, gone and not moved, that are to be forgotten.
+
+    What may lie on a disk that is not mounted is not. An added folder of which nothing is left is
+    refused, and so is a folder of files that were named one by one. Of sub-folders of an added one
+    people delete some every day: those that still are there, but empty as the place of a disk is,
+    come second, with the reason why their pictures stay.
+    """
+    lost_paths = OrderedPaths(lost)
+    found_paths = OrderedPaths(picture.path for picture in listing.pictures)
+    for folder in listing.folders:
+        _check_some_left(folder, lost_paths, found_paths)
+    below = {path for folder in listing.folders for path in lost_paths.below(folder)}
+    gone = set(lost)
+    held_paths = OrderedPaths(path for path in facts if path not in gone)
+    for folder in sorted({Path(path).parent.as_posix() for path in gone - below}):
+        if not held_paths.below(folder):
+            _check_there(folder)
+            _check_some_left(folder, lost_paths, held_paths)
+    empty = {path: place for path in sorted(below) if (place := _empty_place(path)) is not None}
+    waiting = [
+        (
+            place,
+            f"empty now, {count} of its pictures stay in the index; mount the disk, "
+            "or delete the folder",
+        )
+        for place, count in Counter(empty.values()).items()
+    ]
+    return [path for path in lost if path not in empty], waiting
+
+
+def _check_some_left(folder: str, lost: OrderedPaths, left: OrderedPaths) -> None:
+    if (count := len(lost.below(folder))) and not left.below(folder):
+        raise ValueError(
+            f"{folder}: none of its {count} pictures is there any more; mount the disk it lies "
+            "on, or remove the folder from the index"
+        )
+
+
+def _empty_place(path: str) -> str | None:
+    """Return the innermost folder around a path that still is there, if a disk may belong in it.
+
+    That is an empty folder, or a link that leads nowhere.
+    """
+    place = next(place for place in Path(path).parents if os.path.lexists(place))
+    try:
+        empty = not any(place.iterdir()) if place.is_dir() else place.is_symlink()
+    except OSError:
+        empty = False
+    return place.as_posix() if empty else None
 
 
 def keep_labels(
