@@ -114,6 +114,19 @@ def test_pictures_of_other_formats_are_told_in_one_line(album, model):
     )
 
 
+def test_a_list_without_labels_is_told(album, model):
+    table = Path("list.csv")
+    table.write_text("file,tags\nalbum/cats/0.png,tom\n")
+    line = "list.csv: has no column label, and gives pictures none"
+    for _ in range(2):
+        result = call("index", "photos.bp", "add", table, "--model", model)
+        assert result.stderr.splitlines().count(line) == 1
+    table.write_text("file,Label\nalbum/cats/0.png,tom\n")
+    result = call("index", "photos.bp", "add", table)
+    assert "no column" not in result.stderr
+    assert "1 relabelled" in result.stdout
+
+
 def test_without_a_model_one_is_learned(album):
     result = call("index", "photos.bp", "add", album, "--bits", 16)
     assert "6 new" in result.stdout

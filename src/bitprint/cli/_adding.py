@@ -69,9 +69,21 @@ def _add_pictures(
         with progress_bar("encoding") as progress:
             added = photos.add(*to_add, progress=progress)
         list_skipped(added.skipped)
+        _mind_unlabelled(sources)
         if added.new:
             _mind_few(photos)
         return added._asdict() | {"held": len(photos.index), "model": photos.index.model}
+
+
+def _mind_unlabelled(sources: Sequence[Source]) -> None:
+    """Say of which lists there is no column of labels: it may have another name."""
+    from bitprint.photos.files import gives_labels
+
+    for source in sources:
+        if isinstance(source, str) and source.lower().endswith(".csv"):
+            path = Path(source)
+            if path.is_file() and not gives_labels(path):
+                note(f"{source}: has no column label, and gives pictures none")
 
 
 def _mind_few(photos: Photos) -> None:

@@ -8,11 +8,13 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
+from bitprint.data.columns import check_cells, name_columns
 from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES
 
 _DIGESTED = 64 * 1024
+_LABELS = frozenset({"label", "labels"})
 
 Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Skipped = list[tuple[str, str]]
@@ -61,7 +63,8 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
         A folder: every picture in it and below it, hidden ones left out; the first-level
         sub-folder that a picture lies in is its label. A CSV: the files in its column `file`,
         relative to the CSV, with the labels of its column `label` or `labels` (several joined by
-        `|`), if it has one; spaces around names do no harm, nor backslashes. Names: those files.
+        `|`, or in a row each), if it has one; spaces around names do no harm, nor backslashes, nor
+        capitals in the names of columns. Names: those files.
     known : iterable of str
         Folders that were listed before. In a folder below one of them pictures have the labels
         that they have there.
@@ -185,7 +188,11 @@ def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]])
             skipped.append((str(path), str(error.strerror)))
         else:
             _look_at(path, labels, pictures, skipped)
-    once = {picture.path: picture for picture in pictures}
+    once: dict[str, Picture] = {}
+    for picture in pictures:  # a file may have a row for each of its labels
+        before = once.get(picture.path, picture)
+        united = dict.fromkeys(before.labels + picture.labels)
+        once[picture.path] = picture._replace(labels=tuple(united))
     parents = {Path(path).parent.as_posix() for path in once}
     return Listing(sorted(once.values()), skipped, [], sorted(parents), [])
 
@@ -206,12 +213,33 @@ def _look_at(
         skipped.append((name, "not a file"))
 
 
+def gives_labels(path: Path) -> bool:
+    """Whether a CSV has a column of labels.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder) / "list.csv"
+    ...     _ = table.write_text("file, tags")
+    ...     gives_labels(table)
+    False
+    """
+    with _open_csv(path) as file:
+        return not _LABELS.isdisjoint(name_columns(path, csv.DictReader(file)))
+
+
+def _open_csv(path: Path) -> TextIO:
+    # Names of files need not be text.
+    return path.open(newline="", encoding="utf-8-sig", errors="surrogateescape")
+
+
 def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield file and labels of every row."""
-    with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+    with _open_csv(path) as file:
         reader = csv.DictReader(file)
         try:
-            columns = reader.fieldnames or []
+            columns = name_columns(path, reader)
             if "file" not in columns:
                 raise ValueError(
                     f"{path}: the first line must name a column file, "
@@ -223,11 +251,26 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
                     raise ValueError(
                         f"{path}, line {reader.line_num}: the name of a file is missing"
                     )
-                names = (row.get(label) or "").split("|")
+                check_cells(path, reader, row)
+                joined = row.get(label) or ""
+                if not _is_text(joined):
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: the label {printable(joined)} is not in "
+                        "UTF-8; save the list in that encoding"
+                    )
+                names = joined.split("|")
                 yield row["file"], tuple(name.strip() for name in names if name.strip())
         except csv.Error as error:
             line = reader.reader.line_num  # that of a row without errors is one behind
             raise ValueError(f"{path}, line {line}: not CSV ({error})") from error
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _as_on_disk(folder: Path, written: str) -> Path:
