@@ -226,9 +226,10 @@ class Photos(Closable):
         """Bring the index in step with what was added to it, or with some folders.
 
         A picture that has moved, which its size, date and first 64 KiB tell, gets its new path
-        without being encoded again. One that is gone is removed from the index. Labels that came
-        from a folder change with it; others stay. A sub-folder that has become a link is not
-        searched for new pictures, but those that are held of it are looked after.
+        without being encoded again. With another date it has moved if no other is like it, and is
+        encoded. One that is gone is removed from the index. Labels that came from a folder change
+        with it; others stay. A sub-folder that has become a link is not searched for new pictures,
+        but those that are held of it are looked after.
 
         A disk that is not mounted is not taken for pictures that are gone: a folder that was added,
         or in which files were named, is refused if nothing is left of it, and of a sub-folder that
@@ -295,9 +296,11 @@ class Photos(Closable):
             self._ledger.add_places(listing)
             self._ledger.drop_places()
         added = self._encode_changed(listing, progress)
+        dates = {picture.path: picture.modified for picture in listing.pictures}
+        as_it_was = [picture for _, picture in moved if picture.modified == dates[picture.path]]
         return Synced(
             added.new,
-            added.unchanged - len(moved),
+            added.unchanged - len(as_it_was),
             added.skipped,
             [(old, picture.path) for old, picture in moved],
             removed,

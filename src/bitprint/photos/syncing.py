@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from bitprint.photos.below import OrderedPaths, folder_labels
@@ -79,21 +80,39 @@ def find_gone(listing: Listing, facts: dict[str, Fact]) -> list[str]:
 
 
 def find_moved(pictures: Sequence[Picture], gone: Sequence[str], facts: dict[str, Fact]) -> Moved:
-    """Pair the paths that are gone with new pictures of the same size, date and beginning."""
-    candidates: dict[tuple[int, int], list[str]] = {}
+    """Pair the paths that are gone with new pictures of the same size, date and beginning.
+
+    A picture with another date, as a copy has, counts too if no other, held or new, has its size
+    and beginning. It is returned with the date that is held, by which it is encoded again: beyond
+    its beginning it may have changed.
+    """
+    similar: dict[str, list[str]] = {}
     for path in gone:
-        candidates.setdefault((facts[path].size, facts[path].modified), []).append(path)
+        similar.setdefault(facts[path].digest, []).append(path)
+    sizes = {facts[path].size for path in gone}
+    new = [picture for picture in pictures if picture.size in sizes and picture.path not in facts]
+    digests = _digests(new)
+    held, found = Counter(fact.digest for fact in facts.values()), Counter(digests.values())
     moved = []
-    for picture in pictures:
-        similar = candidates.get((picture.size, picture.modified), [])
-        if picture.path in facts or not similar:
-            continue
-        digest = content_digest(picture.path)
-        old = next((path for path in similar if facts[path].digest == digest), None)
+    for picture in new:
+        digest = digests.get(picture.path, "")
+        paths = similar.get(digest, [])
+        old = next((path for path in paths if facts[path].modified == picture.modified), None)
+        if old is None and paths and held[digest] == found[digest] == 1:
+            old = paths[0]
         if old is not None:
-            similar.remove(old)
-            moved.append((old, picture))
+            paths.remove(old)
+            moved.append((old, picture._replace(modified=facts[old].modified)))
     return moved
+
+
+def _digests(pictures: Iterable[Picture]) -> dict[str, str]:
+    """Digests by path, without those of files that cannot be read."""
+    digests = {}
+    for picture in pictures:
+        with suppress(OSError):  # which is told when the picture is to be encoded
+            digests[picture.path] = content_digest(picture.path)
+    return digests
 
 
 def find_removed(
