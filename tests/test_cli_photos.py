@@ -114,6 +114,18 @@ def test_pictures_of_other_formats_are_told_in_one_line(album, model):
     )
 
 
+def test_an_empty_name_is_not_the_working_directory(album, model, monkeypatch):
+    run("index", "photos.bp", "add", album, "--model", model)
+    monkeypatch.chdir(album)
+    Image.new("RGB", (16, 16)).save("new.png")
+    for action in ("add", "sync", "remove"):
+        for names in ([""], ["cats", ""]):
+            assert "is empty; write . for" in refused("index", "../photos.bp", action, *names)
+    assert "is empty" in refused("index", "other.bp", "add", "", "--model", model)
+    assert not Path("other.bp").exists()
+    assert "6 held" in run("index", "../photos.bp", "info")
+
+
 def test_a_list_without_labels_is_told(album, model):
     table = Path("list.csv")
     table.write_text("file,tags\nalbum/cats/0.png,tom\n")

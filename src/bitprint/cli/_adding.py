@@ -30,7 +30,10 @@ _PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` h
 
 def add(path: str, names: list[str], model: Path | None, bits: int | None) -> dict[str, Any]:
     """Add what has a name, or is named on standard input, to an index; say what became of it."""
+    from bitprint.photos.files import named
+
     for name in names:
+        named(name)
         if len(names) > 1 and (is_codes(Path(name)) or _is_partitioned(name)):
             raise typer.BadParameter(f"{name} holds codes, which are added by themselves")
     name = names[0]

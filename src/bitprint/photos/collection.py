@@ -17,6 +17,7 @@ from bitprint.photos.files import (
     Source,
     absolute,
     is_below,
+    named,
 )
 from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
 from bitprint.photos.ledger import Fact, Ledger
@@ -318,7 +319,7 @@ class Photos(Closable):
         with self.index.transaction():
             held = OrderedPaths(self._ledger.facts())
             for name in names:
-                place = absolute(Path(name)).as_posix()
+                place = absolute(named(name)).as_posix()
                 below = held.below(place)
                 if not below:
                     raise ValueError(

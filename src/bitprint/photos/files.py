@@ -80,7 +80,7 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     """
     if not isinstance(source, str | os.PathLike):
         return _list_named((name, ()) for name in source)
-    path = Path(source)
+    path = named(source)
     if path.is_dir():
         folder = path.resolve()
         above = [Path(root) for root in known if folder.is_relative_to(root)]
@@ -132,6 +132,22 @@ def content_digest(path: str) -> str:
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         return hashlib.sha256(b"%d " % size + file.read(_DIGESTED)).hexdigest()
+
+
+def named(name: str | os.PathLike[str]) -> Path:
+    """Return the path of a name; one that is empty is refused, as a shell's unset variable.
+
+    Examples
+    --------
+    >>> named("")
+    Traceback (most recent call last):
+    ValueError: the name of a folder or file is empty; write . for the folder that you are in
+    """
+    if not os.fspath(name):  # which a Path would take for the working directory
+        raise ValueError(
+            "the name of a folder or file is empty; write . for the folder that you are in"
+        )
+    return Path(name)
 
 
 def absolute(path: Path) -> Path:
