@@ -114,6 +114,22 @@ def test_pictures_of_other_formats_are_told_in_one_line(album, model):
     )
 
 
+def test_a_linked_folder_is_told_until_it_is_added(album, model, tmp_path):
+    (album / "dogs").rename(tmp_path / "disk")
+    (album / "dogs").symlink_to(tmp_path / "disk")
+    line = f"1 linked folder left out ({album}/dogs), which can be added by its name"
+    for command in (["add", album, "--model", model], ["sync"], ["sync", album]):
+        result = call("index", "photos.bp", *command)
+        assert "3 held" in result.stdout
+        assert line in result.stderr.splitlines()
+    assert json.loads(run("index", "photos.bp", "sync", "--json"))["left_out"] == [f"{album}/dogs/"]
+    run("index", "photos.bp", "add", album / "dogs")
+    for command in (["add", album], ["sync"], ["sync", album]):
+        result = call("index", "photos.bp", *command)
+        assert "6 held" in result.stdout
+        assert "linked" not in result.stderr
+
+
 def test_an_empty_name_is_not_the_working_directory(album, model, monkeypatch):
     run("index", "photos.bp", "add", album, "--model", model)
     monkeypatch.chdir(album)

@@ -63,6 +63,21 @@ def test_links_lead_to_files_but_not_to_folders(tmp_path):
     assert listing.skipped == [((tmp_path / "album" / "broken.jpg").as_posix(), "no such file")]
 
 
+def test_links_to_folders_are_told(tmp_path):
+    write(tmp_path / "disk" / "2020" / "a.jpg")
+    write(tmp_path / "album" / "b.jpg")
+    (tmp_path / "album" / "sub").mkdir()
+    for name in ("2020", "sub/2020", ".hidden"):
+        (tmp_path / "album" / name).symlink_to(tmp_path / "disk" / "2020")
+    (tmp_path / "album" / "sub" / "loop").symlink_to(tmp_path / "album")
+    links = [f"{tmp_path.as_posix()}/album/{name}/" for name in ("2020", "sub/2020")]
+    assert list_pictures(tmp_path / "album").left_out == links
+    assert list_some([tmp_path / "album", tmp_path / "disk"]).left_out == []
+    (tmp_path / "album" / "b.jpg").unlink()
+    with pytest.raises(ValueError, match=r"no pictures found .*; 2 linked folders left out \(/"):
+        list_some([tmp_path / "album"])
+
+
 def test_a_folder_below_a_known_one_has_the_labels_of_that(tmp_path):
     write(tmp_path / "cats" / "wild" / "a.jpg")
     known = [tmp_path.resolve().as_posix()]

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -51,7 +51,8 @@ class Listing(NamedTuple):
     parents: list[str]
     """The folders in which files that were named one by one lie."""
     left_out: list[str]
-    """Paths of the pictures in folders whose formats are not read."""
+    """Paths of the pictures in folders whose formats are not read, and of links to folders, which
+    end with a slash."""
 
 
 def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
@@ -67,7 +68,7 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
         capitals in the names of columns. Names: those files.
     known : iterable of str
         Folders that were listed before. In a folder below one of them pictures have the labels
-        that they have there.
+        that they have there, and a link to one below them leaves nothing out.
 
     Examples
     --------
@@ -83,8 +84,9 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     path = named(source)
     if path.is_dir():
         folder = path.resolve()
-        above = [Path(root) for root in known if folder.is_relative_to(root)]
-        return list_folder(folder, min(above, default=folder))
+        listed = [Path(root) for root in known]
+        above = [root for root in listed if folder.is_relative_to(root)]
+        return list_folder(folder, min(above, default=folder), listed)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such folder or file")
     if path.suffix.lower() == ".csv":
@@ -94,8 +96,13 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     return _list_named([(path, ())])
 
 
-def list_folder(top: Path, root: Path) -> Listing:
-    """List a folder under the name that it is given by; labels are as seen from a root above."""
+def list_folder(top: Path, root: Path, known: Iterable[Path] = ()) -> Listing:
+    """List a folder under the name that it is given by; labels are as seen from a root above.
+
+    Links to folders are not followed, and are left out unless they lead to where pictures are
+    listed anyway, below the folder or one that is known.
+    """
+    listed = [top.resolve(), *known]
     pictures: list[Picture] = []
     skipped: Skipped = []
     left_out: list[str] = []
@@ -106,6 +113,7 @@ def list_folder(top: Path, root: Path) -> Listing:
     for folder, below, names in os.walk(top, onerror=unreadable):
         below[:] = [name for name in below if not name.startswith(".")]
         inside = Path(folder).relative_to(root).parts
+        left_out += [f"{link.as_posix()}/" for link in _links(Path(folder), below, listed)]
         for name in names:
             path = Path(folder) / name
             suffix = path.suffix.lower()
@@ -116,6 +124,14 @@ def list_folder(top: Path, root: Path) -> Listing:
             elif suffix in OTHER_SUFFIXES:
                 left_out.append(path.as_posix())
     return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [], sorted(left_out))
+
+
+def _links(folder: Path, names: Iterable[str], listed: Sequence[Path]) -> list[Path]:
+    """Return the links among the sub-folders of a folder which lead out of all that is listed."""
+    links = [folder / name for name in names if (folder / name).is_symlink()]
+    return [
+        link for link in links if not any(link.resolve().is_relative_to(place) for place in listed)
+    ]
 
 
 def look_again(paths: Iterable[str]) -> Listing:

@@ -48,21 +48,24 @@ def list_again(ledger: Ledger, facts: dict[str, Fact]) -> Listing:
     for folder in folders:
         _check_there(folder)
     # By the names they are held under: a folder that has become a link holds the same pictures.
-    listings = [list_folder(Path(folder), Path(folder)) for folder in folders]
+    known = [Path(folder) for folder in folders]
+    listings = [list_folder(folder, folder, known) for folder in known]
     return _with_missed(merge(listings), facts)
 
 
 def _with_missed(listing: Listing, paths: Collection[str]) -> Listing:
     """Add those of the paths that are held which a listing of folders has not found.
 
-    They were named one by one, or lie in a folder that has become a link.
+    They were named one by one, or lie in a folder that has become a link; that one is not told as
+    left out, since adding it would index its pictures a second time.
     """
     held = OrderedPaths(paths)
+    left_out = [name for name in listing.left_out if not held.below(name)]
     found = {picture.path for picture in listing.pictures}
     # A folder that cannot be read is told once, not with all that is held of it.
     found.update(path for place, _ in listing.skipped for path in held.below(place))
     missed = [path for path in paths if path not in found and not is_gone(path)]
-    return merge([listing, look_again(missed)])
+    return merge([listing._replace(left_out=left_out), look_again(missed)])
 
 
 def _check_there(folder: str) -> None:
