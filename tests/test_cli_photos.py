@@ -114,6 +114,47 @@ def test_pictures_of_other_formats_are_told_in_one_line(album, model):
     )
 
 
+def test_a_linked_folder_is_told_until_it_is_added(album, model, tmp_path):
+    (album / "dogs").rename(tmp_path / "disk")
+    (album / "dogs").symlink_to(tmp_path / "disk")
+    line = f"1 linked folder left out ({album}/dogs), which can be added by its name"
+    for command in (["add", album, "--model", model], ["sync"], ["sync", album]):
+        result = call("index", "photos.bp", *command)
+        assert "3 held" in result.stdout
+        assert line in result.stderr.splitlines()
+    assert json.loads(run("index", "photos.bp", "sync", "--json"))["left_out"] == [f"{album}/dogs/"]
+    run("index", "photos.bp", "add", album / "dogs")
+    for command in (["add", album], ["sync"], ["sync", album]):
+        result = call("index", "photos.bp", *command)
+        assert "6 held" in result.stdout
+        assert "linked" not in result.stderr
+
+
+def test_an_empty_name_is_not_the_working_directory(album, model, monkeypatch):
+    run("index", "photos.bp", "add", album, "--model", model)
+    monkeypatch.chdir(album)
+    Image.new("RGB", (16, 16)).save("new.png")
+    for action in ("add", "sync", "remove"):
+        for names in ([""], ["cats", ""]):
+            assert "is empty; write . for" in refused("index", "../photos.bp", action, *names)
+    assert "is empty" in refused("index", "other.bp", "add", "", "--model", model)
+    assert not Path("other.bp").exists()
+    assert "6 held" in run("index", "../photos.bp", "info")
+
+
+def test_a_list_without_labels_is_told(album, model):
+    table = Path("list.csv")
+    table.write_text("file,tags\nalbum/cats/0.png,tom\n")
+    line = "list.csv: has no column label, and gives pictures none"
+    for _ in range(2):
+        result = call("index", "photos.bp", "add", table, "--model", model)
+        assert result.stderr.splitlines().count(line) == 1
+    table.write_text("file,Label\nalbum/cats/0.png,tom\n")
+    result = call("index", "photos.bp", "add", table)
+    assert "no column" not in result.stderr
+    assert "1 relabelled" in result.stdout
+
+
 def test_without_a_model_one_is_learned(album):
     result = call("index", "photos.bp", "add", album, "--bits", 16)
     assert "6 new" in result.stdout

@@ -108,6 +108,11 @@ def test_csv_with_one_label_each(classes):
     assert images.label_names == ["loud", "soft"]
 
 
+def test_csv_whose_columns_are_written_otherwise(classes):
+    path = write_csv(classes, "File, Label\ndog/x.png,soft\n")
+    assert load_folder(classes, labels=path, size=8).label_names == ["soft"]
+
+
 def test_csv_with_several_labels(classes):
     text = "\ufefflabels,other,file\nred|big,1,dog\\x.png\n big ,2,cat/b.png\n,3,dog/y.jpg\n"
     images = load_folder(classes, labels=write_csv(classes, text), size=8)
@@ -148,6 +153,9 @@ def test_csv_files_that_do_not_exist_are_listed(classes):
     [
         ("", "the first line must name the columns file and label, found nothing"),
         ("name,label\na,b\n", "columns file and label, found name, label"),
+        ("file;label\na;b\n", r"labels\.csv: columns are separated by ;, save it with commas"),
+        ("file,label\ncat/b.png,a,b\n", r"labels\.csv, line 2: more cells than columns"),
+        ("file,label,Label\ncat/b.png,a,b\n", "names the column label more than once"),
         ("file,label\n", "names no files"),
         ("file,label\na.png\n", "line 2: columns are missing"),
         ("file,label\ncat/b.png,a\n./cat/b.png,b\n", "line 3: cat/b.png is named a second time"),

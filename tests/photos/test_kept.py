@@ -1,5 +1,9 @@
 import numpy as np
+import pytest
+from PIL import Image
 
+from bitprint.data import draw_shapes
+from bitprint.photos import Photos, learning
 from bitprint.photos.files import Picture
 from bitprint.photos.kept import KeptFeatures, discard_kept
 
@@ -27,3 +31,41 @@ def test_features_come_back_for_the_same_file_and_kind_alone(tmp_path):
     discard_kept(folder)
     assert not folder.exists()
     discard_kept(folder)
+
+
+def test_what_others_put_there_stays(tmp_path):
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    others = ["mine.npz", "notes.txt", "000000.npz.old", "000001.npy", "sub/000002.npz"]
+    for name in others:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+    KeptFeatures(folder, "gist").keep(PICTURES, np.zeros((3, 2), np.float32))
+    (folder / "000001.npz.partial").write_text("half of a file")
+    assert KeptFeatures(folder, "gist").get(PICTURES[0]) is not None
+    discard_kept(folder)
+    left = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    assert sorted(left) == sorted(others)
+
+
+def test_index_add_leaves_a_folder_that_it_did_not_make(photos, album, tmp_path):
+    folder = tmp_path / "photos.bp.features"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    photos.add(album)
+    assert (folder / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_at_once(tmp_path, monkeypatch):
+    def never(*arguments):
+        raise AssertionError("a picture was decoded")
+
+    monkeypatch.setattr(learning, "decode_ahead", never)
+    Image.fromarray(draw_shapes(1).pixels[0]).save(tmp_path / "a.png")
+    (tmp_path / "photos.bp.features").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"photos\.bp\.features: is a file, where a folder"):
+        Photos.learn(tmp_path / "photos.bp", tmp_path, bits=2, features="gist")
+    assert (tmp_path / "photos.bp.features").read_text() == "mine"
+    assert not (tmp_path / "photos.bp").exists()
+    discard_kept(tmp_path / "photos.bp.features")
+    assert (tmp_path / "photos.bp.features").exists()

@@ -1,7 +1,9 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from bitprint.photos.encoder import Encoder
 
@@ -99,3 +101,76 @@ def test_a_folder_around_what_is_held_gives_its_labels_with_sync(photos, album):
     synced = photos.sync(album)
     assert (synced.new, synced.unchanged, synced.relabelled) == (8, 4, 4)
     assert labels(photos)["01.png"] == ("cats",)
+
+
+def renew(old, new):
+    """Rename a file as `cp` and `rm` do, with a new date."""
+    new.write_bytes(old.read_bytes())
+    old.unlink()
+
+
+def test_labels_follow_a_file_that_was_renamed_with_a_new_date(photos, album, table):
+    photos.add(album, table(**{"00.png": "tom", "cats/01.png": "tom"}))
+    renew(album / "00.png", album / "zero.png")
+    renew(album / "cats" / "01.png", album / "dogs" / "one.png")
+    renew(album / "cats" / "04.png", album / "dogs" / "four.png")
+    synced = photos.sync()
+    assert (synced.new, synced.unchanged, len(synced.moved), synced.removed) == (3, 9, 3, [])
+    given = labels(photos)
+    assert [given[f"{name}.png"] for name in ("zero", "one", "four")] == [
+        ("tom",),
+        ("tom",),
+        ("dogs",),
+    ]
+    assert photos.sync() == (0, 12, [], [], [], [], 0)
+
+
+@pytest.mark.parametrize("folder", ["held", "new"])
+def test_labels_of_one_of_several_copies_with_a_new_date_are_not_guessed(
+    photos, album, table, folder
+):
+    if folder == "held":
+        (album / "copy.png").write_bytes((album / "00.png").read_bytes())
+    photos.add(album, table(**{"00.png": "tom"}))
+    if folder == "new":
+        (album / "copy.png").write_bytes((album / "00.png").read_bytes())
+    renew(album / "00.png", album / "zero.png")
+    synced = photos.sync()
+    assert (synced.moved, len(synced.removed)) == ([], 1)
+    assert "tom" not in photos.index.labels()
+
+
+def test_a_file_that_changed_beyond_its_beginning_is_encoded_again(photos, tmp_path):
+    pixels = np.zeros((256, 256, 3), np.uint8)
+    folder = tmp_path / "bitmaps"
+    folder.mkdir()
+    Image.fromarray(pixels).save(folder / "a.bmp")
+    photos.add(folder)
+    before = photos.index.codes(photos.index.ids())
+    pixels[:100, :128] = 255  # rows of a BMP begin at the bottom
+    Image.fromarray(pixels).save(folder / "b.bmp")
+    os.utime(folder / "b.bmp", (2e9, 2e9))
+    (folder / "a.bmp").unlink()
+    synced = photos.sync()
+    assert (len(synced.moved), synced.new) == (1, 1)
+    assert photos.index.codes(photos.index.ids()) != before
+
+
+def test_a_renamed_file_that_cannot_be_read_does_not_stop_the_others(photos, album, monkeypatch):
+    photos.add(album)
+    (album / "00.png").rename(album / "closed.png")
+    (album / "03.png").rename(album / "three.png")
+    original = Path.open
+
+    def closed(self, *arguments, **options):
+        if self.name == "closed.png":
+            raise PermissionError(13, "Permission denied", str(self))
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", closed)
+    synced = photos.sync()
+    assert [Path(new).name for _, new in synced.moved] == ["three.png"]
+    assert [(Path(path).name, reason) for path, reason in synced.skipped] == [
+        ("closed.png", "Permission denied")
+    ]
+    assert len(photos.index) == 11

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from bitprint.photos.files import content_digest, is_gone, list_pictures, printable
+from bitprint.photos.files import (
+    content_digest,
+    gives_labels,
+    is_gone,
+    list_pictures,
+    printable,
+)
 from bitprint.photos.sources import list_some
 
 
@@ -55,6 +61,21 @@ def test_links_lead_to_files_but_not_to_folders(tmp_path):
     listing = list_pictures(tmp_path / "album")
     assert names(listing, tmp_path) == ["album/link.jpg"]
     assert listing.skipped == [((tmp_path / "album" / "broken.jpg").as_posix(), "no such file")]
+
+
+def test_links_to_folders_are_told(tmp_path):
+    write(tmp_path / "disk" / "2020" / "a.jpg")
+    write(tmp_path / "album" / "b.jpg")
+    (tmp_path / "album" / "sub").mkdir()
+    for name in ("2020", "sub/2020", ".hidden"):
+        (tmp_path / "album" / name).symlink_to(tmp_path / "disk" / "2020")
+    (tmp_path / "album" / "sub" / "loop").symlink_to(tmp_path / "album")
+    links = [f"{tmp_path.as_posix()}/album/{name}/" for name in ("2020", "sub/2020")]
+    assert list_pictures(tmp_path / "album").left_out == links
+    assert list_some([tmp_path / "album", tmp_path / "disk"]).left_out == []
+    (tmp_path / "album" / "b.jpg").unlink()
+    with pytest.raises(ValueError, match=r"no pictures found .*; 2 linked folders left out \(/"):
+        list_some([tmp_path / "album"])
 
 
 def test_a_folder_below_a_known_one_has_the_labels_of_that(tmp_path):
@@ -113,6 +134,54 @@ def test_csv_errors(tmp_path):
     write(table, b"file," + b"y" * 200_000 + b"\n")
     with pytest.raises(ValueError, match=r"list\.csv, line 1: not CSV"):
         list_pictures(table)
+
+
+def labels_by_name(table):
+    return {Path(picture.path).name: picture.labels for picture in list_pictures(table).pictures}
+
+
+def test_a_csv_with_a_row_for_each_label(tmp_path):
+    write(tmp_path / "a.jpg")
+    table = write(tmp_path / "list.csv", b"file,label\na.jpg,cat\na.jpg,dog|cat\n./a.jpg,\n")
+    assert labels_by_name(table) == {"a.jpg": ("cat", "dog")}
+
+
+@pytest.mark.parametrize("header", ["file,Label", "file, label", " FILE ,Labels", '"file","label"'])
+def test_a_csv_whose_columns_are_written_otherwise(tmp_path, header):
+    write(tmp_path / "a.jpg")
+    table = write(tmp_path / "list.csv", f"{header}\na.jpg,cat\n".encode())
+    assert labels_by_name(table) == {"a.jpg": ("cat",)}
+    assert gives_labels(table)
+
+
+def test_empty_cells_at_the_end_do_no_harm(tmp_path):
+    write(tmp_path / "a.jpg")
+    table = write(tmp_path / "list.csv", b"file,label\na.jpg,cat,, \n")
+    assert labels_by_name(table) == {"a.jpg": ("cat",)}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"file,label\na.jpg,x\na.jpg,cat,dog\n", r"list\.csv, line 3: more cells than columns"),
+        (b"file,label\na.jpg,caf\xe9\n", r"line 2: the label caf\\udce9 is not in UTF-8; save"),
+        (b"file;label\na.jpg;cat\n", r"list\.csv: columns are separated by ;, save it with commas"),
+        (b'"file";"label"\na.jpg;cat\n', "columns are separated by ;, save it with commas"),
+        (b"file\tlabel\na.jpg\tcat\n", "columns are separated by tabs, save it with commas"),
+        (b"file,label,Label\na.jpg,cat,dog\n", "names the column label more than once"),
+    ],
+)
+def test_a_csv_that_would_lose_labels_is_refused(tmp_path, content, message):
+    write(tmp_path / "a.jpg")
+    with pytest.raises(ValueError, match=message):
+        list_pictures(write(tmp_path / "list.csv", content))
+
+
+def test_a_csv_names_files_that_are_no_text(tmp_path):
+    name = os.fsdecode(b"caf\xe9.jpg")
+    write(tmp_path / name)
+    table = write(tmp_path / "list.csv", b"file,label\ncaf\xe9.jpg,caf\xc3\xa9\n")
+    assert labels_by_name(table) == {name: ("café",)}
 
 
 def test_names(tmp_path, monkeypatch):

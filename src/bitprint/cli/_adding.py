@@ -30,7 +30,10 @@ _PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` h
 
 def add(path: str, names: list[str], model: Path | None, bits: int | None) -> dict[str, Any]:
     """Add what has a name, or is named on standard input, to an index; say what became of it."""
+    from bitprint.photos.files import named
+
     for name in names:
+        named(name)
         if len(names) > 1 and (is_codes(Path(name)) or _is_partitioned(name)):
             raise typer.BadParameter(f"{name} holds codes, which are added by themselves")
     name = names[0]
@@ -69,9 +72,21 @@ def _add_pictures(
         with progress_bar("encoding") as progress:
             added = photos.add(*to_add, progress=progress)
         list_skipped(added.skipped)
+        _mind_unlabelled(sources)
         if added.new:
             _mind_few(photos)
         return added._asdict() | {"held": len(photos.index), "model": photos.index.model}
+
+
+def _mind_unlabelled(sources: Sequence[Source]) -> None:
+    """Say of which lists there is no column of labels: it may have another name."""
+    from bitprint.photos.files import gives_labels
+
+    for source in sources:
+        if isinstance(source, str) and source.lower().endswith(".csv"):
+            path = Path(source)
+            if path.is_file() and not gives_labels(path):
+                note(f"{source}: has no column label, and gives pictures none")
 
 
 def _mind_few(photos: Photos) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from bitprint.data.columns import check_cells, name_columns
 from bitprint.data.decoded import decode_files
 from bitprint.data.decoding import Progress
 from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
@@ -156,7 +157,7 @@ def _read_csv(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
 
 def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, str, str | None]]:
     """Yield line number, file, joined labels and, if there is that column, split of every row."""
-    columns = reader.fieldnames or []
+    columns = name_columns(path, reader)
     label = next((column for column in ("label", "labels") if column in columns), None)
     if "file" not in columns or label is None:
         raise ValueError(
@@ -166,6 +167,7 @@ def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, st
     for row in reader:
         if row["file"] is None or row[label] is None:
             raise ValueError(f"{path}, line {reader.line_num}: columns are missing")
+        check_cells(path, reader, row)
         part = None
         if "split" in columns:
             part = (row["split"] or "").strip()

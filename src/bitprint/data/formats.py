@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import PurePath
 
@@ -46,16 +46,34 @@ OTHER_SUFFIXES = (
 def say_left_out(names: Iterable[str]) -> str:
     """Say in one line how many pictures of formats that are not read there are.
 
+    Names that end with a slash are those of links to folders, which are not followed.
+
     Examples
     --------
     >>> say_left_out(["a.dng", "b.jxl", "c.DNG"])
     '3 pictures of other formats left out (2 .dng, 1 .jxl)'
+    >>> say_left_out(["/photos/2020/"])
+    '1 linked folder left out (/photos/2020), which can be added by its name'
     """
-    counts = Counter(PurePath(name).suffix.lower() for name in names)
+    left_out = list(names)
+    links = [name.rstrip("/") for name in left_out if name.endswith("/")]
+    counts = Counter(PurePath(name).suffix.lower() for name in left_out if not name.endswith("/"))
+    said = [_say_formats(counts)] if counts else []
+    return "; ".join(said + ([_say_links(links)] if links else []))
+
+
+def _say_formats(counts: Counter[str]) -> str:
     listed = ", ".join(f"{count} {suffix}" for suffix, count in counts.most_common())
     total = counts.total()
     what = "1 picture of another format" if total == 1 else f"{total} pictures of other formats"
     return f"{what} left out ({listed}){advice(counts)}"
+
+
+def _say_links(links: Sequence[str]) -> str:
+    first = links[0] if links[0].isprintable() else ascii(links[0])
+    if len(links) == 1:
+        return f"1 linked folder left out ({first}), which can be added by its name"
+    return f"{len(links)} linked folders left out ({first}, ...), which can be added by their names"
 
 
 def advice(suffixes: Iterable[str]) -> str:

@@ -17,13 +17,21 @@ from bitprint.photos.files import (
     Source,
     absolute,
     is_below,
+    named,
 )
 from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
 from bitprint.photos.ledger import Fact, Ledger
 from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
 from bitprint.photos.results import Added, Synced
 from bitprint.photos.sources import list_for_new, list_some
-from bitprint.photos.syncing import find_gone, find_moved, keep_labels, list_again, list_folders
+from bitprint.photos.syncing import (
+    find_gone,
+    find_moved,
+    find_removed,
+    keep_labels,
+    list_again,
+    list_folders,
+)
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.stores import Store, check_same, index_exists, open_index, shown_place
 
@@ -219,9 +227,14 @@ class Photos(Closable):
         """Bring the index in step with what was added to it, or with some folders.
 
         A picture that has moved, which its size, date and first 64 KiB tell, gets its new path
-        without being encoded again. One that is gone is removed from the index. Labels that came
-        from a folder change with it; others stay. A sub-folder that has become a link is not
-        searched for new pictures, but those that are held of it are looked after.
+        without being encoded again. With another date it has moved if no other is like it, and is
+        encoded. One that is gone is removed from the index. Labels that came from a folder change
+        with it; others stay. A sub-folder that has become a link is not searched for new pictures,
+        but those that are held of it are looked after.
+
+        A disk that is not mounted is not taken for pictures that are gone: a folder that was added,
+        or in which files were named, is refused if nothing is left of it, and of a sub-folder that
+        is there but empty the pictures stay, which `skipped` tells.
 
         Parameters
         ----------
@@ -265,12 +278,14 @@ class Photos(Closable):
         gone = find_gone(listing, facts)
         moved = find_moved(listing.pictures, gone, facts)
         left = {old for old, _ in moved}
-        removed = [
+        lost = [
             path
             for path in gone
             if path not in left
             and (not folders or any(is_below(path, place) for place in listing.folders))
         ]
+        removed, waiting = find_removed(listing, lost, facts)
+        listing = listing._replace(skipped=listing.skipped + waiting)
         with self.index.transaction():
             # Another process may have synced since.
             held = self._ledger.facts()
@@ -282,9 +297,11 @@ class Photos(Closable):
             self._ledger.add_places(listing)
             self._ledger.drop_places()
         added = self._encode_changed(listing, progress)
+        dates = {picture.path: picture.modified for picture in listing.pictures}
+        as_it_was = [picture for _, picture in moved if picture.modified == dates[picture.path]]
         return Synced(
             added.new,
-            added.unchanged - len(moved),
+            added.unchanged - len(as_it_was),
             added.skipped,
             [(old, picture.path) for old, picture in moved],
             removed,
@@ -302,7 +319,7 @@ class Photos(Closable):
         with self.index.transaction():
             held = OrderedPaths(self._ledger.facts())
             for name in names:
-                place = absolute(Path(name)).as_posix()
+                place = absolute(named(name)).as_posix()
                 below = held.below(place)
                 if not below:
                     raise ValueError(

@@ -6,13 +6,15 @@ import csv
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
+from bitprint.data.columns import check_cells, name_columns
 from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES
 
 _DIGESTED = 64 * 1024
+_LABELS = frozenset({"label", "labels"})
 
 Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Skipped = list[tuple[str, str]]
@@ -49,7 +51,8 @@ class Listing(NamedTuple):
     parents: list[str]
     """The folders in which files that were named one by one lie."""
     left_out: list[str]
-    """Paths of the pictures in folders whose formats are not read."""
+    """Paths of the pictures in folders whose formats are not read, and of links to folders, which
+    end with a slash."""
 
 
 def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
@@ -61,10 +64,11 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
         A folder: every picture in it and below it, hidden ones left out; the first-level
         sub-folder that a picture lies in is its label. A CSV: the files in its column `file`,
         relative to the CSV, with the labels of its column `label` or `labels` (several joined by
-        `|`), if it has one; spaces around names do no harm, nor backslashes. Names: those files.
+        `|`, or in a row each), if it has one; spaces around names do no harm, nor backslashes, nor
+        capitals in the names of columns. Names: those files.
     known : iterable of str
         Folders that were listed before. In a folder below one of them pictures have the labels
-        that they have there.
+        that they have there, and a link to one below them leaves nothing out.
 
     Examples
     --------
@@ -77,11 +81,12 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     """
     if not isinstance(source, str | os.PathLike):
         return _list_named((name, ()) for name in source)
-    path = Path(source)
+    path = named(source)
     if path.is_dir():
         folder = path.resolve()
-        above = [Path(root) for root in known if folder.is_relative_to(root)]
-        return list_folder(folder, min(above, default=folder))
+        listed = [Path(root) for root in known]
+        above = [root for root in listed if folder.is_relative_to(root)]
+        return list_folder(folder, min(above, default=folder), listed)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such folder or file")
     if path.suffix.lower() == ".csv":
@@ -91,8 +96,13 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     return _list_named([(path, ())])
 
 
-def list_folder(top: Path, root: Path) -> Listing:
-    """List a folder under the name that it is given by; labels are as seen from a root above."""
+def list_folder(top: Path, root: Path, known: Iterable[Path] = ()) -> Listing:
+    """List a folder under the name that it is given by; labels are as seen from a root above.
+
+    Links to folders are not followed, and are left out unless they lead to where pictures are
+    listed anyway, below the folder or one that is known.
+    """
+    listed = [top.resolve(), *known]
     pictures: list[Picture] = []
     skipped: Skipped = []
     left_out: list[str] = []
@@ -103,6 +113,7 @@ def list_folder(top: Path, root: Path) -> Listing:
     for folder, below, names in os.walk(top, onerror=unreadable):
         below[:] = [name for name in below if not name.startswith(".")]
         inside = Path(folder).relative_to(root).parts
+        left_out += [f"{link.as_posix()}/" for link in _links(Path(folder), below, listed)]
         for name in names:
             path = Path(folder) / name
             suffix = path.suffix.lower()
@@ -113,6 +124,14 @@ def list_folder(top: Path, root: Path) -> Listing:
             elif suffix in OTHER_SUFFIXES:
                 left_out.append(path.as_posix())
     return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [], sorted(left_out))
+
+
+def _links(folder: Path, names: Iterable[str], listed: Sequence[Path]) -> list[Path]:
+    """Return the links among the sub-folders of a folder which lead out of all that is listed."""
+    links = [folder / name for name in names if (folder / name).is_symlink()]
+    return [
+        link for link in links if not any(link.resolve().is_relative_to(place) for place in listed)
+    ]
 
 
 def look_again(paths: Iterable[str]) -> Listing:
@@ -129,6 +148,22 @@ def content_digest(path: str) -> str:
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         return hashlib.sha256(b"%d " % size + file.read(_DIGESTED)).hexdigest()
+
+
+def named(name: str | os.PathLike[str]) -> Path:
+    """Return the path of a name; one that is empty is refused, as a shell's unset variable.
+
+    Examples
+    --------
+    >>> named("")
+    Traceback (most recent call last):
+    ValueError: the name of a folder or file is empty; write . for the folder that you are in
+    """
+    if not os.fspath(name):  # which a Path would take for the working directory
+        raise ValueError(
+            "the name of a folder or file is empty; write . for the folder that you are in"
+        )
+    return Path(name)
 
 
 def absolute(path: Path) -> Path:
@@ -185,7 +220,11 @@ def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]])
             skipped.append((str(path), str(error.strerror)))
         else:
             _look_at(path, labels, pictures, skipped)
-    once = {picture.path: picture for picture in pictures}
+    once: dict[str, Picture] = {}
+    for picture in pictures:  # a file may have a row for each of its labels
+        before = once.get(picture.path, picture)
+        united = dict.fromkeys(before.labels + picture.labels)
+        once[picture.path] = picture._replace(labels=tuple(united))
     parents = {Path(path).parent.as_posix() for path in once}
     return Listing(sorted(once.values()), skipped, [], sorted(parents), [])
 
@@ -206,12 +245,33 @@ def _look_at(
         skipped.append((name, "not a file"))
 
 
+def gives_labels(path: Path) -> bool:
+    """Whether a CSV has a column of labels.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder) / "list.csv"
+    ...     _ = table.write_text("file, tags")
+    ...     gives_labels(table)
+    False
+    """
+    with _open_csv(path) as file:
+        return not _LABELS.isdisjoint(name_columns(path, csv.DictReader(file)))
+
+
+def _open_csv(path: Path) -> TextIO:
+    # Names of files need not be text.
+    return path.open(newline="", encoding="utf-8-sig", errors="surrogateescape")
+
+
 def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield file and labels of every row."""
-    with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+    with _open_csv(path) as file:
         reader = csv.DictReader(file)
         try:
-            columns = reader.fieldnames or []
+            columns = name_columns(path, reader)
             if "file" not in columns:
                 raise ValueError(
                     f"{path}: the first line must name a column file, "
@@ -223,11 +283,26 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
                     raise ValueError(
                         f"{path}, line {reader.line_num}: the name of a file is missing"
                     )
-                names = (row.get(label) or "").split("|")
+                check_cells(path, reader, row)
+                joined = row.get(label) or ""
+                if not _is_text(joined):
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: the label {printable(joined)} is not in "
+                        "UTF-8; save the list in that encoding"
+                    )
+                names = joined.split("|")
                 yield row["file"], tuple(name.strip() for name in names if name.strip())
         except csv.Error as error:
             line = reader.reader.line_num  # that of a row without errors is one behind
             raise ValueError(f"{path}, line {line}: not CSV ({error})") from error
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _as_on_disk(folder: Path, written: str) -> Path:

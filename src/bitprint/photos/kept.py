@@ -6,8 +6,9 @@ import hashlib
 import io
 import json
 import os
-import shutil
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,9 @@ from bitprint.photos.files import Picture
 from bitprint.search.stores import is_uri
 
 Key = tuple[str, int, int]
+
+_PART = re.compile(r"[0-9]{6,}\.npz")
+_PARTIAL = re.compile(r"[0-9]{6,}\.npz\.partial")  # which a crash leaves
 
 
 class KeptFeatures:
@@ -37,7 +41,12 @@ class KeptFeatures:
         self._digest = digest
         self._vectors: dict[Key, NDArray[np.float32]] = {}
         self._parts = 0
-        for part in sorted(folder.glob("*.npz")):
+        if folder.exists() and not folder.is_dir():
+            raise FileExistsError(
+                f"{folder}: is a file, where a folder for features is needed; "
+                "give it another name, or the index"
+            )
+        for part in sorted(_named(folder, _PART)):
             self._read(part)
 
     def get(self, picture: Picture) -> NDArray[np.float32] | None:
@@ -85,9 +94,18 @@ def kept_beside(place: str | os.PathLike[str]) -> Path:
 
 
 def discard_kept(folder: Path) -> None:
-    """Delete what `KeptFeatures` wrote to a folder, and the folder."""
-    if folder.exists():
-        shutil.rmtree(folder)
+    """Delete what `KeptFeatures` wrote to a folder, and the folder if nothing else is in it."""
+    for part in [*_named(folder, _PART), *_named(folder, _PARTIAL)]:
+        part.unlink()
+    with suppress(OSError):  # there is none, or it holds what others put there
+        folder.rmdir()
+
+
+def _named(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
+    """Yield the files in a folder, if it is one, whose names are of a pattern."""
+    for path in folder.glob("*"):
+        if pattern.fullmatch(path.name) and path.is_file():
+            yield path
 
 
 def _key(picture: Picture) -> Key:

@@ -24,7 +24,7 @@ class Added(NamedTuple):
     skipped: Skipped
     """The files that cannot be read, each with the reason."""
     left_out: list[str]
-    """Paths of pictures in formats that are not read."""
+    """Paths of pictures in formats that are not read, and of links to folders, with a slash."""
     relabelled: int = 0
     """How many of the unchanged pictures have other labels now."""
 
@@ -51,6 +51,6 @@ class Synced(NamedTuple):
     removed: list[str]
     """Paths of the pictures that are gone."""
     left_out: list[str]
-    """Paths of pictures in formats that are not read."""
+    """Paths of pictures in formats that are not read, and of links to folders, with a slash."""
     relabelled: int = 0
     """How many of the unchanged pictures have other labels now."""
