@@ -151,6 +151,95 @@ def test_clicking_through_and_back(open_page, address, collection, scenes):
     assert shown(linked)[0] == first[5]
 
 
+def test_skipping_to_the_results_keeps_the_search(open_page, address, scenes):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    before = shown(page)
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "results"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.id") == before[0]
+    page.wait_for_timeout(300)
+    assert "#" not in page.url
+    assert shown(page) == before
+    assert page.inner_text(".query-name") == "query.png"
+
+
+@pytest.mark.parametrize(
+    ("fragment", "says"),
+    [
+        ("nonsense", "The address names no item of this collection."),
+        ("results", "The address names no item of this collection."),
+        ("n7", "The collection holds no item of this id."),
+        ("sA", "The collection holds no item of this id."),
+    ],
+)
+def test_an_address_that_names_nothing_is_said_and_the_start_shown(
+    open_page, address, fragment, says
+):
+    page = open_page(f"{address}/#{fragment}")
+    assert page.get_by_role("alert").inner_text() == says
+    assert page.locator(".card").count() == 24
+    page.locator("#others").click()
+    page.wait_for_selector("#error:empty", state="attached")
+    page.locator(".card").first.click()
+    page.wait_for_selector("#query:not([hidden])")
+    page.go_back()
+    page.wait_for_selector("#query", state="hidden")
+    assert page.inner_text("#error") == says
+
+
+def test_options_changed_during_an_upload_are_those_of_the_upload(open_page, address, scenes):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    held = []
+
+    def hold_the_first(route):
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/api/search", hold_the_first)
+    with page.expect_request("**/api/search"):
+        choose(page, as_file(scenes[8]), "slow.png")
+    page.fill("#amount", "3")
+    wait_for_query(page, "slow.png")
+    assert len(shown(page)) == 3
+    page.go_back()
+    wait_for_query(page, "query.png")
+
+
+def test_back_shows_what_the_address_says_also_after_a_reload(open_page, address):
+    page = open_page(address)
+    chosen = []
+
+    def choose_another():
+        chosen.append(next(key for key in shown(page)[1:] if key not in chosen))
+        page.locator(f".card[data-id='{chosen[-1]}']").click()
+        wait_for_first(chosen[-1])
+
+    def wait_for_first(key):
+        page.wait_for_function(
+            "key => location.hash === '#' + key && !document.querySelector('#query').hidden"
+            " && document.querySelector('.card').dataset.id === key",
+            arg=key,
+        )
+
+    choose_another()
+    choose_another()
+    page.reload()
+    wait_for_first(chosen[1])
+    choose_another()
+    page.go_back()
+    wait_for_first(chosen[1])
+    page.go_back()
+    wait_for_first(chosen[0])
+
+
 def test_radius_number_and_label(open_page, address, collection, scenes):
     page = open_page(address)
     choose(page, as_file(scenes[7]))
