@@ -8,6 +8,10 @@ import pytest
 from web_pictures import as_file
 
 from bitprint.codes import Codes
+from bitprint.data import ImageSet
+from bitprint.methods import create
+from bitprint.photos import Photos
+from bitprint.photos.encoder import Encoder
 from bitprint.web import Collection, Limits
 from bitprint.web.collection import key_of
 
@@ -303,6 +307,55 @@ def test_the_keyboard_alone_will_do(open_page, address):
     page.wait_for_selector("#query", state="hidden")
     assert "#" not in page.url
     assert page.locator("#others").is_visible()
+
+
+@pytest.mark.parametrize("field", ["#amount", "#label"])
+def test_escape_in_a_field_keeps_the_search(open_page, address, scenes, field):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    page.locator(field).focus()
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(300)
+    assert page.locator("#query").is_visible()
+    page.locator(".card").first.focus()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#query", state="hidden")
+
+
+def test_a_picture_too_large_for_a_preview_is_not_called_gone(open_page, collection, serve):
+    with serve(collection, limits=Limits(pixels=100)) as address:
+        page = open_page(address, expected=".frame.missing")
+        frame = page.locator(".frame.missing").first
+        assert frame.inner_text() == "cannot be shown"
+        assert "too large" in frame.get_attribute("title")
+
+
+def test_an_overwritten_picture_is_shown_anew(open_page, serve, scenes, tmp_path):
+    folder = tmp_path / "album"
+    folder.mkdir()
+    (folder / "one.png").write_bytes(as_file(np.zeros((24, 24, 3), np.uint8)))
+    encoder = Encoder(create("itq", bits=16).fit(ImageSet(scenes)))
+    with Photos.create(tmp_path / "album.bp", encoder) as photos:
+        photos.add(folder)
+    collection = Collection.open(tmp_path / "album.bp")
+    level = """() => {
+        const image = document.querySelector(".frame img");
+        const canvas = document.createElement("canvas").getContext("2d");
+        canvas.drawImage(image, 0, 0);
+        return canvas.getImageData(5, 5, 1, 1).data[0];
+    }"""
+    loaded = "() => document.querySelector('.frame img')?.naturalWidth > 0"
+    with serve(collection) as address:
+        page = open_page(address)
+        page.wait_for_function(loaded)
+        assert page.evaluate(level) < 10
+        (folder / "one.png").write_bytes(as_file(np.full((24, 24, 3), 255, np.uint8)))
+        page.goto("about:blank")
+        page.goto(address)
+        page.wait_for_function(loaded)
+        assert page.evaluate(level) > 245
+    collection.index.close()
 
 
 def test_a_screen_reader_hears_what_matters(open_page, address, scenes):

@@ -276,7 +276,7 @@ addEventListener("paste", (event) => {
   searchFile(file);
 });
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && info) clear();
+  if (event.key === "Escape" && info && !event.target.closest?.("#amount, #label")) clear();
 });
 addEventListener("dragover", (event) => {
   event.preventDefault();
