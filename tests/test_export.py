@@ -3,15 +3,16 @@
 import json
 import logging
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from typer.testing import CliRunner
 
 import bitprint as bp
-from bitprint.data import draw_shapes
+from bitprint.data import decode_image, draw_shapes
 from bitprint.export import export_onnx
 from bitprint.photos.encoder import Encoder, Features
 
@@ -116,29 +117,41 @@ def test_the_file_says_what_it_takes_and_gives(tmp_path):
     assert session.get_inputs()[0].shape[1:] == [40, 40, 3]
 
 
-def test_ten_lines_without_bitprint_give_the_code_of_a_file(tmp_path):
+def of_palette(scene):
+    image = Image.fromarray(scene).quantize(16)
+    image.info["transparency"] = image.getpixel((0, 0))
+    return image
+
+
+def of_alpha(scene):
+    image = Image.fromarray(scene)
+    image.putalpha(Image.fromarray(scene[..., 0]))
+    return image
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        Image.fromarray,
+        lambda scene: Image.fromarray(scene).convert("L"),
+        of_palette,
+        of_alpha,
+        lambda scene: Image.fromarray(scene[..., 0].astype(np.uint16) * 201 + 77),
+    ],
+    ids=["colour", "grey", "palette", "alpha", "16 bit"],
+)
+def test_the_lines_of_the_page_give_the_code_of_a_file(drawn, tmp_path, monkeypatch):
+    page = (Path(__file__).parents[1] / "docs" / "own_photos.md").read_text()
+    (lines,) = (block for block in page.split("```") if "InferenceSession" in block)
     encoder = deep_encoder()
-    export_onnx(encoder, tmp_path / "model.onnx")
-    Image.fromarray(SCENES.pixels[5]).resize((90, 60)).save(tmp_path / "picture.png")
-    names = {"MODEL": str(tmp_path / "model.onnx"), "PICTURE": str(tmp_path / "picture.png")}
-    exec(EXAMPLE, names)
-    from bitprint.data import decode_image
-
-    picture = decode_image(tmp_path / "picture.png", encoder.size)
-    assert names["code"] == encoder.encode([picture]).packed[0].tobytes()
-
-
-EXAMPLE = """
-import numpy as np, onnxruntime
-from PIL import Image, ImageOps
-
-session = onnxruntime.InferenceSession(MODEL)
-size = int(session.get_modelmeta().custom_metadata_map["bitprint.size"])
-picture = ImageOps.exif_transpose(Image.open(PICTURE)).convert("RGB")
-pixels = np.asarray(picture.resize((size, size), Image.Resampling.BICUBIC))
-outputs = session.run(None, {"images": pixels[None]})[0]
-code = np.packbits(outputs[0] >= 0).tobytes()
-"""
+    monkeypatch.chdir(tmp_path)
+    export_onnx(encoder, "photos.bp.onnx")
+    drawn(SCENES.pixels[5]).save("query.jpg", "PNG")
+    names = {"Image": Image, "ImageOps": ImageOps, "np": np, "onnxruntime": onnxruntime}
+    exec(lines, names)
+    picture = decode_image("query.jpg", encoder.size)
+    assert np.array_equal(names["pixels"], picture)
+    assert names["code"].tobytes() == encoder.encode([picture]).packed[0].tobytes()
 
 
 def test_what_cannot_be_exported_is_refused_in_one_sentence(tmp_path):

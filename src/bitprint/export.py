@@ -180,8 +180,9 @@ def _convert(module: _Outputs, encoder: Encoder) -> bytes:
         "bits": str(encoder.bits),
         "size": str(encoder.size),
         "input": (
-            "RGB pictures, turned as their EXIF orientation says, resized to size x size without "
-            "regard to their aspect (bicubic with antialiasing, as Pillow does it), uint8"
+            "RGB pictures, turned as their EXIF orientation says, white where they are "
+            "transparent, 16-bit grey divided by 257, resized to size x size without regard to "
+            "their aspect (bicubic with antialiasing, as Pillow does it), uint8"
         ),
         "code": "bit k is set where output k >= 0; packed eight to a byte, the first bit highest",
     }

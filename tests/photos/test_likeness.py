@@ -1,3 +1,5 @@
+import io
+
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageEnhance
@@ -89,6 +91,30 @@ def test_noise_does_not_make_plain_pictures_differ():
     ]
     assert difference(*plain) <= ALIKE
     assert difference(plain[0], Image.fromarray(draw_shapes(1, size=SIDE).pixels[0])) > ALIKE
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("black", "#0a0a0a"), ("#3c3c3c", "white"), ("#c80000", "#640000"), ("#604040", "#406040")],
+)
+def test_plain_pictures_differ_by_their_colour(one, other):
+    plain = [Image.new("RGB", (SIDE, SIDE), colour) for colour in (one, other)]
+    assert difference(*plain) > ALIKE
+    assert difference(plain[0], plain[0]) == 0
+
+
+@pytest.mark.parametrize("colour", ["black", "#3c3c3c", "#c80000", "white"])
+def test_plain_pictures_are_alike_however_they_were_saved(colour):
+    plain, file = Image.new("RGB", (320, 240), colour), io.BytesIO()
+    plain.save(file, "JPEG", quality=30)
+    assert difference(plain, Image.open(file)) <= ALIKE
+
+
+def test_the_colour_of_faint_but_visible_pictures_does_not_count():
+    faint = draw_shapes(10, size=SIDE).pixels // 4
+    found = reduce_pixels(np.concatenate([faint, faint + 60]))
+    assert not found.plain.any()
+    assert np.all(differences(found, np.arange(10), np.arange(10, 20)) == 0)
 
 
 def test_colour_counts():

@@ -8,6 +8,10 @@ import pytest
 from web_pictures import as_file
 
 from bitprint.codes import Codes
+from bitprint.data import ImageSet
+from bitprint.methods import create
+from bitprint.photos import Photos
+from bitprint.photos.encoder import Encoder
 from bitprint.web import Collection, Limits
 from bitprint.web.collection import key_of
 
@@ -151,6 +155,95 @@ def test_clicking_through_and_back(open_page, address, collection, scenes):
     assert shown(linked)[0] == first[5]
 
 
+def test_skipping_to_the_results_keeps_the_search(open_page, address, scenes):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    before = shown(page)
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "results"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.id") == before[0]
+    page.wait_for_timeout(300)
+    assert "#" not in page.url
+    assert shown(page) == before
+    assert page.inner_text(".query-name") == "query.png"
+
+
+@pytest.mark.parametrize(
+    ("fragment", "says"),
+    [
+        ("nonsense", "The address names no item of this collection."),
+        ("results", "The address names no item of this collection."),
+        ("n7", "The collection holds no item of this id."),
+        ("sA", "The collection holds no item of this id."),
+    ],
+)
+def test_an_address_that_names_nothing_is_said_and_the_start_shown(
+    open_page, address, fragment, says
+):
+    page = open_page(f"{address}/#{fragment}")
+    assert page.get_by_role("alert").inner_text() == says
+    assert page.locator(".card").count() == 24
+    page.locator("#others").click()
+    page.wait_for_selector("#error:empty", state="attached")
+    page.locator(".card").first.click()
+    page.wait_for_selector("#query:not([hidden])")
+    page.go_back()
+    page.wait_for_selector("#query", state="hidden")
+    assert page.inner_text("#error") == says
+
+
+def test_options_changed_during_an_upload_are_those_of_the_upload(open_page, address, scenes):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    held = []
+
+    def hold_the_first(route):
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/api/search", hold_the_first)
+    with page.expect_request("**/api/search"):
+        choose(page, as_file(scenes[8]), "slow.png")
+    page.fill("#amount", "3")
+    wait_for_query(page, "slow.png")
+    assert len(shown(page)) == 3
+    page.go_back()
+    wait_for_query(page, "query.png")
+
+
+def test_back_shows_what_the_address_says_also_after_a_reload(open_page, address):
+    page = open_page(address)
+    chosen = []
+
+    def choose_another():
+        chosen.append(next(key for key in shown(page)[1:] if key not in chosen))
+        page.locator(f".card[data-id='{chosen[-1]}']").click()
+        wait_for_first(chosen[-1])
+
+    def wait_for_first(key):
+        page.wait_for_function(
+            "key => location.hash === '#' + key && !document.querySelector('#query').hidden"
+            " && document.querySelector('.card').dataset.id === key",
+            arg=key,
+        )
+
+    choose_another()
+    choose_another()
+    page.reload()
+    wait_for_first(chosen[1])
+    choose_another()
+    page.go_back()
+    wait_for_first(chosen[1])
+    page.go_back()
+    wait_for_first(chosen[0])
+
+
 def test_radius_number_and_label(open_page, address, collection, scenes):
     page = open_page(address)
     choose(page, as_file(scenes[7]))
@@ -214,6 +307,55 @@ def test_the_keyboard_alone_will_do(open_page, address):
     page.wait_for_selector("#query", state="hidden")
     assert "#" not in page.url
     assert page.locator("#others").is_visible()
+
+
+@pytest.mark.parametrize("field", ["#amount", "#label"])
+def test_escape_in_a_field_keeps_the_search(open_page, address, scenes, field):
+    page = open_page(address)
+    choose(page, as_file(scenes[7]))
+    wait_for_query(page, "query.png")
+    page.locator(field).focus()
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(300)
+    assert page.locator("#query").is_visible()
+    page.locator(".card").first.focus()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#query", state="hidden")
+
+
+def test_a_picture_too_large_for_a_preview_is_not_called_gone(open_page, collection, serve):
+    with serve(collection, limits=Limits(pixels=100)) as address:
+        page = open_page(address, expected=".frame.missing")
+        frame = page.locator(".frame.missing").first
+        assert frame.inner_text() == "cannot be shown"
+        assert "too large" in frame.get_attribute("title")
+
+
+def test_an_overwritten_picture_is_shown_anew(open_page, serve, scenes, tmp_path):
+    folder = tmp_path / "album"
+    folder.mkdir()
+    (folder / "one.png").write_bytes(as_file(np.zeros((24, 24, 3), np.uint8)))
+    encoder = Encoder(create("itq", bits=16).fit(ImageSet(scenes)))
+    with Photos.create(tmp_path / "album.bp", encoder) as photos:
+        photos.add(folder)
+    collection = Collection.open(tmp_path / "album.bp")
+    level = """() => {
+        const image = document.querySelector(".frame img");
+        const canvas = document.createElement("canvas").getContext("2d");
+        canvas.drawImage(image, 0, 0);
+        return canvas.getImageData(5, 5, 1, 1).data[0];
+    }"""
+    loaded = "() => document.querySelector('.frame img')?.naturalWidth > 0"
+    with serve(collection) as address:
+        page = open_page(address)
+        page.wait_for_function(loaded)
+        assert page.evaluate(level) < 10
+        (folder / "one.png").write_bytes(as_file(np.full((24, 24, 3), 255, np.uint8)))
+        page.goto("about:blank")
+        page.goto(address)
+        page.wait_for_function(loaded)
+        assert page.evaluate(level) > 245
+    collection.index.close()
 
 
 def test_a_screen_reader_hears_what_matters(open_page, address, scenes):

@@ -6,6 +6,9 @@ what the other picture has in the same place and in the eight around it: so edge
 by a cell, as those of a copy are that was cropped a little. The difference of two pictures is the
 mean over all cells and colours, in standard deviations, from the first to the second or back,
 whichever is larger. Mirrored and turned copies are other pictures by this.
+
+Of two plain pictures, such as a black frame and a white one, that would leave nothing to compare.
+They differ by their colour as well, as far as noise does not explain it.
 """
 
 from __future__ import annotations
@@ -37,11 +40,17 @@ class Reduced(NamedTuple):
     lowest: Levels
     """The same of each cell and the eight around it."""
     highest: Levels
+    colours: NDArray[np.float32]
+    """The mean of each picture, shape (N, 3)."""
+    plain: NDArray[np.bool_]
+    """Whether a picture shows no more than noise around its mean."""
 
 
 def reduce_pixels(pixels: NDArray[np.uint8]) -> Reduced:
     """Reduce pictures of shape (N, 32, 32, 3) to what `differences` compares."""
     values = pixels.astype(np.float32)
+    colours = values.mean(axis=(1, 2))
+    plain = values.var(axis=(1, 2)).mean(axis=1) <= _NOISE**2
     values -= values.mean(axis=(1, 2, 3), keepdims=True)
     variance = np.square(values).mean(axis=(1, 2, 3), keepdims=True)
     values *= _SPREAD / np.sqrt(variance + _NOISE**2)
@@ -49,7 +58,8 @@ def reduce_pixels(pixels: NDArray[np.uint8]) -> Reduced:
     around = np.pad(levels, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
     shifted = [around[:, y : y + SIDE, x : x + SIDE] for y in range(3) for x in range(3)]
     lowest, highest = reduce(np.minimum, shifted), reduce(np.maximum, shifted)
-    return Reduced(*(part.reshape(len(pixels), -1) for part in (levels, lowest, highest)))
+    levels, lowest, highest = (part.reshape(len(pixels), -1) for part in (levels, lowest, highest))
+    return Reduced(levels, lowest, highest, colours, plain)
 
 
 def differences(
@@ -75,6 +85,9 @@ def differences(
             _outside(reduced, other[part], one[part]),
         )
         found[part] = np.maximum(there, back) / _SPREAD
+    plain = reduced.plain[one] & reduced.plain[other]
+    apart = np.abs(reduced.colours[one[plain]] - reduced.colours[other[plain]]).mean(axis=1)
+    found[plain] = np.maximum(found[plain], apart / _NOISE - 1)
     return found
 
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from bitprint.files import write_atomically
 from bitprint.search.closing import on_error
@@ -79,14 +80,32 @@ class Header:
 
 
 class IndexFile:
-    """One open index file; not safe to share between threads without a lock."""
+    """One open index file; not safe to share between threads without a lock.
+
+    Where neither the log nor its table can be written, as on a read-only disk, the file can still
+    be read, without any locks. Should somebody else change it then, every call says so.
+    """
 
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
+        self._unlocked: _State | None = None  # what the file was, where it is read without locks
         _check_is_database(path)
-        with _plain_errors(path):
+        try:
+            self._open("mode=rw", timeout)
+        except PermissionError as error:
+            self._unlocked = _state(path)
+            if self._unlocked.log:
+                raise PermissionError(
+                    f"{path}: the index or its folder may not be written, and its log, "
+                    f"{_log_of(path.resolve()).name}, cannot be read without; copy both files to "
+                    "a folder that may be"
+                ) from error
+            self._open("mode=ro&immutable=1", timeout)
+
+    def _open(self, how: str, timeout: float) -> None:
+        with _plain_errors(self.path):
             self.db = sqlite3.connect(
-                f"{path.resolve().as_uri()}?mode=rw",
+                f"{self.path.resolve().as_uri()}?{how}",
                 uri=True,
                 timeout=timeout,
                 isolation_level=None,
@@ -95,7 +114,9 @@ class IndexFile:
         self.db.set_authorizer(_authorize)
         with on_error(self.db.close):
             self.header()
-            with _plain_errors(path):
+            if self._unlocked:
+                return
+            with _plain_errors(self.path):
                 self.db.execute("PRAGMA journal_mode = WAL")
                 self.db.execute("PRAGMA synchronous = FULL")
                 self.db.execute("PRAGMA fullfsync = TRUE")
@@ -108,7 +129,7 @@ class IndexFile:
 
         `fill` may put something else into it first, which is then there from the beginning.
         """
-        log = path.with_name(path.name + "-wal")
+        log = _log_of(path)
         if log.exists():
             raise FileExistsError(f"{log}: left over from another index; remove it or rename it")
         db = sqlite3.connect(":memory:", isolation_level=None)
@@ -143,12 +164,15 @@ class IndexFile:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Write all or nothing; waits for another writer, durable when it ends."""
+        if self._unlocked:
+            raise _not_writable(self.path, "it was opened for reading")
         with self._transaction("BEGIN IMMEDIATE"):
             yield
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
         with _plain_errors(self.path):
+            self._check_unlocked()
             if self.db.in_transaction:  # a part of a larger one, which begins and ends it
                 yield
                 return
@@ -168,8 +192,16 @@ class IndexFile:
 
     def changes(self) -> int:
         """Return a number that differs whenever another connection has written to the file."""
+        self._check_unlocked()
         with _plain_errors(self.path):
             return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+
+    def _check_unlocked(self) -> None:
+        if self._unlocked and self._unlocked != _state(self.path):
+            raise OSError(
+                f"{self.path}: the index was changed while it was read where it may not be "
+                "written; open it again"
+            )
 
     def header(self) -> Header:
         """Read and check the header."""
@@ -212,6 +244,32 @@ class IndexFile:
         return ValueError(
             f"{self.path}: the file is damaged ({what} does not check out); restore it from a copy"
         )
+
+
+class _State(NamedTuple):
+    """What tells that a file was changed."""
+
+    file: int
+    changed: int
+    size: int
+    log: int
+    """Bytes of its log."""
+
+
+def _state(path: Path) -> _State:
+    facts, log = path.stat(), _log_of(path.resolve())
+    size = log.stat().st_size if log.exists() else 0
+    return _State(facts.st_ino, facts.st_mtime_ns, facts.st_size, size)
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _not_writable(path: Path, reason: object) -> PermissionError:
+    return PermissionError(
+        f"{path}: the index or its folder may not be written ({reason}); change their permissions"
+    )
 
 
 def checksum(*values: object) -> int:
@@ -312,10 +370,7 @@ def _plain_errors(path: Path) -> Iterator[None]:
                 "stored; free some space and try again"
             ) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            raise PermissionError(
-                f"{path}: the index or its folder may not be written ({error}); "
-                "change their permissions"
-            ) from error
+            raise _not_writable(path, error) from error
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path}: the file is damaged ({reason}); restore it from a copy"

@@ -42,7 +42,7 @@ from bitprint.web.server import Server
 
 _STATIC = Path(__file__).parent / "static"
 _CHUNK = 1 << 16
-_MINUTES = "private, max-age=600"
+_ASK_AGAIN = "private, no-cache"  # kept, but the file may have been overwritten
 
 _MEANINGS = {
     400: "The body is not what its type says.",
@@ -229,7 +229,7 @@ async def thumbnail(
         found, data = await server.crew.run(server.thumbnail, key, if_none_match.strip('"'))
     except (ValueError, FileNotFoundError):
         raise HTTPException(404, "there is no such picture") from None
-    headers = {"ETag": f'"{found}"', "Cache-Control": _MINUTES}
+    headers = {"ETag": f'"{found}"', "Cache-Control": _ASK_AGAIN}
     if data is None:
         return Response(status_code=304, headers=headers)
     return Response(data, media_type="image/jpeg", headers=headers)
@@ -250,7 +250,7 @@ async def picture(key: Key, server: Shared) -> StreamingResponse:
     headers = {
         "Content-Length": str(opened.bytes),
         "ETag": f'"{opened.version}"',
-        "Cache-Control": _MINUTES,
+        "Cache-Control": _ASK_AGAIN,
     }
     return StreamingResponse(
         _chunks(opened.file, opened.bytes),

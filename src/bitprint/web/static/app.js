@@ -8,8 +8,9 @@ const results = $("#results");
 const number = new Intl.NumberFormat("en");
 
 let info = null;
-let running = null; // the search in flight
+let running = null; // the search in flight, and what it was asked
 const queries = []; // every query of this visit, so that Back returns to uploads as well
+const visit = performance.timeOrigin; // the history outlives a reload, the queries do not
 let current = null;
 
 // Talking to the server
@@ -58,25 +59,28 @@ function chosenOptions() {
 
 // Searching
 
-async function search(query, { remember = true } = {}) {
+async function search(query, { remember = true, orStart = false } = {}) {
   if (!$("#amount").checkValidity()) {
     showError(`${$("#amount-label").textContent}: ${$("#amount").validationMessage}`);
     return;
   }
-  running?.abort();
-  const mine = (running = new AbortController());
+  running?.controller.abort();
+  const mine = { query, options: { remember, orStart }, controller: new AbortController() };
+  running = mine;
   results.classList.add("stale");
   results.setAttribute("aria-busy", "true");
   const started = performance.now();
   try {
-    const answer = await ask("/api/search", { ...requestFor(query), signal: mine.signal });
+    const answer = await ask("/api/search", { ...requestFor(query), signal: mine.controller.signal });
     if (remember) pushQuery(query);
     show(query, answer, performance.now() - started);
   } catch (error) {
     if (error.name === "AbortError") return;
-    showError(error.message);
+    if (orStart && error.status === 404) start(error.message);
+    else showError(error.message);
   } finally {
     if (running === mine) {
+      running = null;
       results.classList.remove("stale");
       results.removeAttribute("aria-busy");
     }
@@ -85,7 +89,8 @@ async function search(query, { remember = true } = {}) {
 
 function pushQuery(query) {
   queries.push(query);
-  history.pushState({ query: queries.length - 1 }, "", query.id ? `#${query.id}` : location.pathname);
+  const state = { visit, query: queries.length - 1 };
+  history.pushState(state, "", query.id ? `#${query.id}` : location.pathname);
 }
 
 function searchFile(file) {
@@ -103,12 +108,12 @@ function choose(result) {
 }
 
 // A start for those who have no picture at hand: what happens to be near a random code.
-function start() {
+function start(said = "") {
   const code = crypto.getRandomValues(new Uint8Array(Math.ceil(info.bits / 8)));
   const padding = code.length * 8 - info.bits;
   code[code.length - 1] &= 256 - 2 ** padding;
   const hex = Array.from(code, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  return search({ code: hex, random: true }, { remember: false });
+  return search({ code: hex, random: true, said }, { remember: false });
 }
 
 function clear() {
@@ -119,20 +124,19 @@ function clear() {
 }
 
 function goBack() {
-  const query = queries[history.state?.query] ?? queryOfAddress();
-  return query ? search(query, { remember: false }) : start();
-}
-
-function queryOfAddress() {
+  const state = history.state;
+  if (state?.visit === visit) return search(queries[state.query], { remember: false, orStart: true });
   const id = location.hash.slice(1);
-  return /^[ns]/.test(id) ? { id, name: "", hasPicture: true } : null;
+  if (!id) return start();
+  if (!/^(n-?\d{1,19}|s[\w-]{0,16384})$/.test(id)) return start("The address names no item of this collection.");
+  return search({ id, name: "", hasPicture: true }, { remember: false, orStart: true });
 }
 
 // Showing
 
 function show(query, answer, milliseconds) {
   current = query;
-  showError("");
+  showError(query.said ?? "");
   const random = Boolean(query.random);
   document.body.classList.toggle("searching", !random);
   results.classList.toggle("compared", !random);
@@ -191,7 +195,8 @@ let soon = 0;
 function searchAgainSoon() {
   clearTimeout(soon);
   soon = setTimeout(() => {
-    if (current && !current.random) search(current, { remember: false });
+    if (running) search(running.query, running.options);
+    else if (current && !current.random) search(current, { remember: false });
     else start();
   }, 200);
 }
@@ -244,7 +249,11 @@ $("#file").addEventListener("change", () => {
   $("#file").value = ""; // so that choosing the same file again counts as a change
 });
 $("#clear").addEventListener("click", clear);
-$("#others").addEventListener("click", start);
+$("#others").addEventListener("click", () => start());
+$(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names what is searched from
+  results.focus();
+});
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const code = $("#code").value.trim();
@@ -267,7 +276,7 @@ addEventListener("paste", (event) => {
   searchFile(file);
 });
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && info) clear();
+  if (event.key === "Escape" && info && !event.target.closest?.("#amount, #label")) clear();
 });
 addEventListener("dragover", (event) => {
   event.preventDefault();

@@ -89,7 +89,8 @@ function frame(result) {
   const image = picture(`/api/thumbnail/${result.id}`, result.name);
   image.addEventListener("error", () => {
     made.classList.add("missing");
-    made.append("no longer there");
+    made.append("cannot be shown");
+    made.title = "The picture is gone, too large for a preview, or outside of the indexed folders.";
   });
   made.append(image);
   return made;
