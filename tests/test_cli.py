@@ -285,6 +285,70 @@ def test_own_folder_trains_on_all_images(photos, tmp_path):
     assert about["fitted"]["label_names"] == ["blue", "red"]
 
 
+@pytest.fixture
+def with_loose_pictures(photos, tmp_path):
+    """A copy of the folder with seven pictures of a third kind that lie in no class."""
+    folder = tmp_path / "loose" / "photos"
+    shutil.copytree(photos, folder)
+    rng = np.random.default_rng(1)
+    for number in range(7):
+        pixels = rng.integers(0, 255, (24, 24, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+LOOSE = "7 pictures without a label are left out"
+
+
+@pytest.mark.parametrize(
+    ("method", "protocol"), [("dsdh", None), ("dsdh", 2), ("sdh", 1), ("splh", None)]
+)
+def test_pictures_without_a_label_do_not_change_what_labels_teach(
+    method, protocol, photos, with_loose_pictures, tmp_path
+):
+    options = ["--method", method, "--features", "gist", "--bits", "8"]
+    options += FAST[:2] if method == "dsdh" else []
+    options += [] if protocol is None else ["--protocol", str(protocol)]
+    models = []
+    for folder in (photos, with_loose_pictures):
+        out = tmp_path / f"run of {folder.parent.name}"
+        result = CliRunner().invoke(cli.app, ["train", str(folder), *options, "--out", str(out)])
+        assert result.exit_code == 0, result.output
+        assert (LOOSE in result.stderr) == (folder == with_loose_pictures)
+        models.append((out / "model.safetensors").read_bytes())
+        if protocol is not None:
+            result = CliRunner().invoke(cli.app, ["evaluate", str(out), str(folder), "--json"])
+            assert json.loads(result.stdout)["database"] == 18
+            assert (LOOSE in result.stderr) == (folder == with_loose_pictures)
+    assert models[0] == models[1]
+
+
+def test_empty_labels_of_a_csv_are_left_out_of_training(photos, tmp_path):
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    rows = [f"{name},{'' if name.endswith('7.png') else name[:3]}" for name in names]
+    (tmp_path / "list.csv").write_text("\n".join(["file,label", *rows]))
+    command = ["train", str(photos), "--method", "sdh", "--features", "gist", "--bits", "8"]
+    command += ["--labels", str(tmp_path / "list.csv"), "--out", str(tmp_path / "run")]
+    said = CliRunner().invoke(cli.app, command).stderr
+    assert "2 pictures without a label are left out" in said
+    assert "on 18 images" in said
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_methods_without_labels_learn_from_all_and_are_measured_by_labels(
+    protocol, with_loose_pictures, tmp_path, monkeypatch, capsys
+):
+    command = ["train", with_loose_pictures, "--method", "itq", "--features", "gist", "--bits", 8]
+    result = CliRunner().invoke(cli.app, [*map(str, command), "--out", str(tmp_path / "all")])
+    assert "on 27 images" in result.stderr
+    assert "trained on other images" in fails(
+        monkeypatch, capsys, "evaluate", tmp_path / "all", with_loose_pictures
+    )
+    run(*command, "--protocol", protocol, "--out", tmp_path / "part")
+    report = json.loads(run("evaluate", tmp_path / "part", with_loose_pictures, "--json"))
+    assert (report["queries"], report["database"]) == (2, 18)
+
+
 def test_train_says_how_many_images_a_split_leaves(photos, tmp_path):
     command = ["train", str(photos), "--method", "lsh", "--bits", "8", "--out", str(tmp_path / "r")]
     assert "the split leaves" not in CliRunner().invoke(cli.app, command).stderr

@@ -127,6 +127,15 @@ def tell_unread(images: Any) -> None:
     tell_left_out(images.left_out)
 
 
+def only_labelled(images: Any) -> Any:
+    """Return the images that have a label; say how many have none, if any have not."""
+    part = images.labelled()
+    if without := len(images) - len(part):
+        are = "is" if without == 1 else "are"
+        note(f"{counted(without, 'picture')} without a label {are} left out", style="yellow")
+    return part
+
+
 def tell_left_out(names: Sequence[str]) -> None:
     """Say how many pictures are in formats that are not read, if any are."""
     from bitprint.data.formats import say_left_out

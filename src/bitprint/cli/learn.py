@@ -20,6 +20,7 @@ from bitprint.cli._shared import (
     errors,
     goes_on,
     items_of,
+    only_labelled,
     open_set,
     output,
     parse_options,
@@ -76,7 +77,9 @@ def train(
             with progress_bar(f"reading {name}") as progress:
                 images = open_set(name, labels, progress)
             if hasher.supervision == "labels":
-                check_several_classes(_labels_of(images, name))
+                _check_labelled(images, name)
+                images = only_labelled(images)
+                check_several_classes(images.labels)
             training, its_labels, about = _training_set(name, images, features, protocol, seed)
         if name not in NAMED:
             network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
@@ -138,14 +141,13 @@ def _ranks(text: str) -> list[int]:
         ) from None
 
 
-def _labels_of(images: Any, name: str) -> Any:
-    """The labels of an image set; where there are none, say how they are given."""
+def _check_labelled(images: Any, name: str) -> None:
+    """Where no image has a label, say how they are given."""
     if images.labels is None:
         raise ValueError(
             f"{name}: its images have no labels; put those of each class into a sub-folder, "
             "or give a CSV file with the columns file and label as --labels"
         )
-    return images.labels
 
 
 def _training_set(
@@ -219,23 +221,27 @@ def evaluate(
         conventions["cutoffs"] = _ranks(cutoffs)
     check_conventions(top=top, **conventions)  # before a long read
     with progress_bar(f"reading {name}") as progress:
-        images = open_set(name, labels, progress)
+        whole = open_set(name, labels, progress)
+    _check_labelled(whole, name)
+    images = only_labelled(whole)
     seed = about.get("seed", 0) if seed is None else seed
     protocol = about.get("protocol") or 1 if protocol is None else protocol
     split = split_for(images, protocol, seed)
-    if _is_same_set(about, name, images) and not _is_same_training(about, images, split):
+    # Methods without labels have learned from all images; the queries of both splits are the same.
+    splits = [(images, split), (whole, split_for(whole, protocol, seed))]
+    same_set = any(_is_same_set(about, name, some) for some, _ in splits)
+    if same_set and not any(_is_same_training(about, *both) for both in splits):
         raise ValueError(
             f"{run} was trained on other images of {name} than this split has, queries among them; "
             "train with --protocol, and evaluate with the same --protocol and --seed, as long as "
             "no picture is added, removed or renamed"
         )
-    its_labels = _labels_of(images, name)
     hasher, items = load(run), items_of(images, about.get("features"))
     report = measure(
         hasher.encode_queries(items(split.queries)),
-        its_labels[split.queries],
+        images.labels[split.queries],
         hasher.encode(items(split.database)),
-        its_labels[split.database],
+        images.labels[split.database],
         top=split.map_at if top is None else top,
         **conventions,
     )

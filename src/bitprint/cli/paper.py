@@ -28,6 +28,7 @@ from bitprint.cli._shared import (
     goes_on,
     items_of,
     note,
+    only_labelled,
     open_set,
     output,
     parse_options,
@@ -182,6 +183,8 @@ def _read(cells: Sequence[Cell]) -> ImageSet:
     labels = None if first.labels is None else Path(first.labels)
     with progress_bar(f"reading {first.dataset}") as progress:
         images: ImageSet = open_set(first.dataset, labels, progress)
+    if images.labels is not None:
+        images = only_labelled(images)
     check_cells(cells, images)
     return images
 

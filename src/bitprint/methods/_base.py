@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
@@ -109,13 +110,24 @@ class Hasher(BaseEstimator, ABC):
 
     def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray | None:
         """Labels as given, or those of the image set; an error where the method needs them."""
-        if labels is None and isinstance(data, ImageSet):
-            labels = data.labels
         if self.supervision == "none":
             return None
+        if labels is None and isinstance(data, ImageSet):
+            labels = data.labels
+            _warn_of_unlabelled(data)
         if labels is None:
             raise ValueError(f"{self.name} learns from labels, and none were given")
         return check_labels(labels, count)
+
+
+def _warn_of_unlabelled(images: ImageSet) -> None:
+    # A row of zeros may be meant so, but pictures of a folder without a label seldom are.
+    if images.labels is not None and (without := len(images) - len(images.labelled())):
+        warnings.warn(
+            f"{without} of {len(images)} images have no label, and are learned as unlike all "
+            "others; images.labelled() leaves them out",
+            stacklevel=4,
+        )
 
 
 class FeatureHasher(TransformerMixin, Hasher):
