@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import bitprint as bp
 from bitprint import cli
+from bitprint.cli import _shared
 from bitprint.cli._codes import read_ids
 from bitprint.data import ImageSet
 from bitprint.experiments.cells import KEY
@@ -356,6 +358,7 @@ def test_train_says_how_many_images_a_split_leaves(photos, tmp_path):
     parts = ["query", *["train"] * (len(names) - 1)]
     rows = [f"{name},{name[:3]},{part}" for name, part in zip(names, parts, strict=True)]
     (tmp_path / "split.csv").write_text("\n".join(["file,label,split", *rows]))
+    command[-1] = str(tmp_path / "split")
     result = CliRunner().invoke(cli.app, [*command, "--labels", str(tmp_path / "split.csv")])
     said = f"the split leaves {len(names) - 1} of {len(names)} images to train on"
     assert said in result.stderr
@@ -493,6 +496,69 @@ def test_other_pictures_of_the_same_names_are_other_pictures(digits_folder, tmp_
         ImageOps.invert(Image.open(file)).save(file)
     report = json.loads(run("evaluate", out, other, "--json"))
     assert 0 < report["map"] <= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["--method", "itq"],
+        ["--bits", 9],
+        ["--seed", 1],
+        ["--features", "gist"],
+        ["--protocol", 1],
+        ["--method", "dsdh", "--set", "epochs=1"],
+    ],
+)
+def test_a_finished_run_of_another_kind_is_not_overwritten(
+    change, digits_folder, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "run"
+    train = ["train", digits_folder, "--method", "lsh", "--bits", 8, "--features", "pixels"]
+    train += ["--out", out]
+    run(*train)
+    before = (out / "model.json").read_bytes()
+    assert f"{out}: holds a run with other options" in fails(monkeypatch, capsys, *train, *change)
+    assert (out / "model.json").read_bytes() == before
+    monkeypatch.chdir(tmp_path)
+    run("train", f"./{digits_folder.name}", *train[2:])
+
+
+def test_a_run_of_a_network_is_not_overwritten_by_a_method_without(
+    photos, tmp_path, monkeypatch, capsys
+):
+    train = ["train", photos, "--bits", 8, "--features", "gist", "--out", tmp_path / "run"]
+    run(*train, "--set", "epochs=1")
+    assert "holds a run with other options" in fails(monkeypatch, capsys, *train, "--method", "lsh")
+    run(*train, "--set", "epochs=1")
+
+
+@pytest.mark.parametrize("name", ["r[", "o[a]b", "[red]x"])
+def test_brackets_in_names_are_printed_as_they_are(name, photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photos.rename(tmp_path / name)
+    out = f"{name}/runs[/q]"
+    command = ["train", name, "--method", "lsh", "--bits", "8", "--out", out]
+    result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 0, result.output
+    assert f"model saved in {out}\n" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["r[/q]", "o[a]b"])
+def test_brackets_in_the_title_of_a_bar(name, monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(_shared, "errors", screen)
+    with _shared.progress_bar(f"reading {name}") as progress:
+        progress(1, 2)
+    assert f"reading {name}" in re.sub(r"\x1b\[[0-9;]*m", "", screen.file.getvalue())
+
+
+def test_more_bits_than_features_are_refused_before_these_are_computed(
+    photos, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("bitprint.features.gist", None)
+    train = ["train", photos, "--method", "itq", "--features", "gist", "--out", tmp_path / "run"]
+    sentence = fails(monkeypatch, capsys, *train, "--bits", 513)
+    assert "at most as many bits as there are features, 512" in sentence
 
 
 @pytest.mark.parametrize(

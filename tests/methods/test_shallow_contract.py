@@ -6,7 +6,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bitprint as bp
-from bitprint.data import ImageSet
 from bitprint.evaluation import evaluate
 from bitprint.methods import FeatureHasher, method
 
@@ -88,16 +87,3 @@ def test_a_step_of_a_pipeline(name):
     scaled = StandardScaler().fit_transform(FEATURES)
     expected = bp.create(name, 12).fit(scaled, LABELS).encode(scaled).signs()
     np.testing.assert_array_equal(signs, expected)
-
-
-@pytest.mark.filterwarnings("error")
-def test_images_without_a_label_are_told_of_unless_rows_of_zeros_are_given():
-    pixels = np.random.default_rng(0).integers(0, 255, (9, 4, 4, 3)).astype(np.uint8)
-    labels = np.eye(2, dtype=np.uint8)[np.arange(9) % 2]
-    labels[6:] = 0
-    images = ImageSet(pixels, labels)
-    with pytest.warns(UserWarning, match="3 of 9 images have no label"):
-        bp.create("splh", bits=4).fit(images)
-    bp.create("splh", bits=4).fit(images, labels)
-    bp.create("splh", bits=4).fit(images.labelled())
-    bp.create("itq", bits=4).fit(images)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -88,7 +89,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         return
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
     with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as bar:
-        task = bar.add_task(title, visible=False)
+        task = bar.add_task(escape(title), visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from bitprint.cli._shared import (
     errors,
     goes_on,
     items_of,
+    note,
     only_labelled,
     open_set,
     output,
@@ -29,6 +31,7 @@ from bitprint.cli._shared import (
 
 if TYPE_CHECKING:
     from bitprint.data import Split
+    from bitprint.methods import Hasher
 
 
 def train(
@@ -60,7 +63,8 @@ def train(
     """
     from bitprint.codes import check_bits
     from bitprint.devices import pick_device
-    from bitprint.methods import DeepHasher, create
+    from bitprint.features import width
+    from bitprint.methods import DeepHasher, FeatureHasher, create
     from bitprint.supervision import check_several_classes
     from bitprint.training.distributed import joined
 
@@ -80,19 +84,24 @@ def train(
                 _check_labelled(images, name)
                 images = only_labelled(images)
                 check_several_classes(images.labels)
-            training, its_labels, about = _training_set(name, images, features, protocol, seed)
-        if name not in NAMED:
-            network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
-            hasher = create(method, bits, **_recommended(method, network, len(training)) | given)
+            rows, about = _training_rows(name, images, features, protocol, seed)
+            if name not in NAMED:
+                network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
+                hasher = create(method, bits, **_recommended(method, network, len(rows)) | given)
+            _check_free(out, hasher, about)
+            if isinstance(hasher, FeatureHasher):
+                hasher.check_width(width(images, features or "pixels"))
+            training = items_of(images, features)(rows)
+            its_labels = images.subset(rows).labels
         length, count = counted(bits, "bit"), counted(len(training), "image")
-        errors.print(f"training {method}, {length}, on {count}")
+        note(f"training {method}, {length}, on {count}")
         if isinstance(hasher, DeepHasher):
             with goes_on():
                 hasher.fit(training, its_labels, run=out, progress=True, about=about)
         else:
             hasher.fit(training, its_labels)
             hasher.save(out, **about)
-        errors.print(f"model saved in {out}")
+        note(f"model saved in {out}")
 
 
 @contextmanager
@@ -128,7 +137,7 @@ def _recommended(method: str, network: str, images: int) -> dict[str, Any]:
     settings = recipe(method, network, images)
     if settings:
         spelt = " ".join(f"{option}={value}" for option, value in settings.items())
-        errors.print(f"settings, but for what --set says: {spelt}", highlight=False)
+        note(f"settings, but for what --set says: {spelt}")
     return settings
 
 
@@ -150,10 +159,10 @@ def _check_labelled(images: Any, name: str) -> None:
         )
 
 
-def _training_set(
+def _training_rows(
     name: str, images: Any, features: str | None, protocol: int | None, seed: int
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Training items, their labels, and what `model.json` is to say of them."""
+) -> tuple[Any, dict[str, Any]]:
+    """Which images to train on, and what `model.json` is to say of them."""
     import numpy as np
 
     from bitprint.data import split_for
@@ -170,10 +179,39 @@ def _training_set(
         split = split_for(images, protocol, seed)
         rows = split.training
         if len(rows) < len(images):
-            errors.print(f"the split leaves {len(rows)} of {len(images)} images to train on")
+            note(f"the split leaves {len(rows)} of {len(images)} images to train on")
         about |= {"protocol": protocol, "seed": seed, "split": split.fingerprint}
     about |= {"images": images.fingerprint(), "trained_on": _digest(images.ids[rows])}
-    return items_of(images, features)(rows), images.subset(rows).labels, about
+    return rows, about
+
+
+def _check_free(out: Path, hasher: Hasher, about: dict[str, Any]) -> None:
+    """Raise a ValueError where a run folder holds another run than this one.
+
+    What a deep method has begun there, `fit` compares itself.
+    """
+    from bitprint.methods import DeepHasher
+    from bitprint.methods._store import read_description
+    from bitprint.training.run import holds_checkpoint, other_run
+
+    if holds_checkpoint(out):
+        if not isinstance(hasher, DeepHasher):
+            raise other_run(out)
+    elif (out / "model.json").is_file():
+        found = read_description(out)
+        mine = {"method": hasher.name, "options": hasher._options(), "about": about}
+        if _identity(found) != _identity(json.loads(json.dumps(mine))):
+            raise other_run(out)
+
+
+def _identity(model: dict[str, Any]) -> tuple[Any, ...]:
+    """What of a `model.json` tells runs apart: not how its folder is spelt, nor the device."""
+    options, about = model.get("options") or {}, model.get("about") or {}
+    return (
+        model.get("method"),
+        {name: value for name, value in options.items() if name != "device"},
+        {name: value for name, value in about.items() if name != "data"},
+    )
 
 
 def evaluate(

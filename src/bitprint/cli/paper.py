@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -350,7 +351,7 @@ def _report(
         }
         output.print_json(data=found)
         return
-    output.print(compare(rows, title))
+    output.print(compare(rows, escape(title)))
     for line in [*verdicts, *notes]:
         say(line)
     say(f"report: {page}")
