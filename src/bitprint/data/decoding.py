@@ -11,13 +11,23 @@ from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from bitprint.data.formats import FORMATS, advice
 
 Progress = Callable[[int, int], None]
 
 _BICUBIC = Image.Resampling.BICUBIC
+_TO_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What undoes each orientation that a camera may note."""
 
 
 def decode_image(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArray[np.uint8]:
@@ -82,11 +92,22 @@ def _decode(
         with Image.open(source, formats=FORMATS) as image:
             # JPEG alone can decode to a fraction of its size: several times faster on photographs.
             image.draft(None, (2 * size, 2 * size))
-            return np.array(resize(_to_rgb(ImageOps.exif_transpose(image))))
+            image.load()
+            return np.array(resize(_to_rgb(_upright(image))))
     except FileNotFoundError:
         raise FileNotFoundError(f"{name}: no such image file") from None
     except Exception as error:  # A damaged file makes Pillow raise errors of almost any kind.
         raise ValueError(f"{name}: not a readable image ({_reason(error, name)})") from error
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    # ImageOps.exif_transpose writes all of the EXIF anew, and fails on tags that are no good.
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # The pixels may be sound where what is said about them is not.
+        return image
+    turn = _TO_UPRIGHT.get(orientation)
+    return image if turn is None else image.transpose(turn)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
