@@ -303,6 +303,25 @@ def test_names_that_are_no_text_are_kept_beside_codes():
     assert read_ids(file, 2) == names
 
 
+@pytest.mark.parametrize("height", [123, 379, 635, 891])
+def test_a_gif_is_a_picture_whatever_its_height(height):
+    Image.new("L", (5, height)).save("tall.gif")
+    assert Path("tall.gif").read_bytes()[8:9] == b"{"
+    assert not is_codes(Path("tall.gif"))
+
+
+@pytest.mark.parametrize("k", [10**12, 10**20])
+def test_more_than_there_are_is_all(k):
+    codes = bp.Codes.from_signs([[1, 1], [1, -1], [-1, -1]])
+    save_codes(codes, ["a", "b", "c"])
+    run("index", "a.bp", "add", "codes")
+    save_codes(codes[:1], ["first"], "queries")
+    found = json.loads(run("search", "a.bp", "queries", "-k", k, "--json"))
+    assert [hit["id"] for hit in found[0]["results"]] == ["a", "b", "c"]
+    with bp.Index.open("a.bp") as index, pytest.raises(ValueError, match="k is at most"):
+        index.search(codes, k)
+
+
 def test_names_with_line_breaks_are_kept_beside_codes():
     names = ["a\r.png", "b\n.png", "\n\r\n", "c\\n.png"]
     codes = bp.Codes.from_signs([[1, 1]] * 4)

@@ -27,11 +27,13 @@ def write_codes(codes: Codes, ids: Iterable[object], file: Path) -> None:
 
 
 def is_codes(path: Path) -> bool:
-    """Whether a file is in the format of codes: after eight bytes begins a JSON object."""
+    """Whether a file is in the format of codes: eight bytes are the length of a JSON object."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
+        start = file.read(9)
+    # In a picture the ninth byte may be a brace too, as part of its height in a GIF.
+    return start[8:] == b"{" and int.from_bytes(start[:8], "little") <= path.stat().st_size - 8
 
 
 def ids_beside(file: Path) -> Path:

@@ -134,7 +134,8 @@ def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[d
     """The hits of each query: id, path, distance and labels."""
     from bitprint.photos.files import printable
 
-    ids, distances = opened.search(codes, k, label)
+    # A search makes room for k answers to each query.
+    ids, distances = opened.search(codes, min(k, max(len(opened), 1)), label)
     found = []
     for names, bits in zip(ids.tolist(), distances.tolist(), strict=True):
         hits = [
