@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitprint.cli._shared import counted
+from bitprint.files import no_part_left
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
@@ -21,9 +22,11 @@ _BREAKS = {"\n": "\0n", "\r": "\0r"}
 def write_codes(codes: Codes, ids: Iterable[object], file: Path) -> None:
     """Write N codes to a file, and their ids beside it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    codes.save(file)
+    with no_part_left(file, file.with_name(file.name + ".partial")):
+        codes.save(file)
     text = "".join(f"{_in_one_line(str(name))}\n" for name in ids)
-    ids_beside(file).write_text(text, "utf-8", "surrogateescape")
+    with no_part_left(ids_beside(file)):
+        ids_beside(file).write_text(text, "utf-8", "surrogateescape")
 
 
 def is_codes(path: Path) -> bool:

@@ -36,6 +36,7 @@ from bitprint.cli._shared import (
     progress_bar,
     say,
 )
+from bitprint.files import no_part_left
 from bitprint.training.progress import PlainLines
 
 if TYPE_CHECKING:
@@ -335,7 +336,8 @@ def _report(
         quick=quick,
         several_labels=several,
     )
-    page.write_text(text, "utf-8")
+    with no_part_left(page):
+        page.write_text(text, "utf-8")
     if missing:
         note(f"{missing} of {len(cells)} cells are missing; the same command goes on")
     if as_json:

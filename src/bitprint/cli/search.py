@@ -22,6 +22,7 @@ from bitprint.cli._shared import (
     progress_bar,
     say,
 )
+from bitprint.files import no_part_left
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
@@ -169,7 +170,8 @@ def _write_sheet(query: Path, hits: list[dict[str, Any]], sheet: Path | None, sh
         handle, name = tempfile.mkstemp(prefix="bitprint-", suffix=".html")
         os.close(handle)
         sheet = Path(name)
-    sheet.write_text(page, "utf-8")
+    with no_part_left(sheet):
+        sheet.write_text(page, "utf-8")
     note(f"contact sheet in {sheet}")
     if show:
         webbrowser.open(sheet.resolve().as_uri())
