@@ -685,3 +685,12 @@ def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
     told = [line for line in ended.stderr.splitlines() if "one code" in line]
     assert len(told) == 1
     assert told[0].startswith("warning: dpsh gives one code to all of 12 training images")
+
+
+def test_large_pictures_of_ones_own_are_read_without_a_warning(tmp_path):
+    (tmp_path / "large").mkdir()
+    Image.new("1", (9_500, 9_500)).save(tmp_path / "large" / "a.png")
+    command = [sys.executable, "-c", "from bitprint.cli import main; main()", "data"]
+    ended = subprocess.run([*command, tmp_path / "large"], capture_output=True, text=True)
+    assert ended.stdout.startswith("large: 1 image")
+    assert "warning" not in ended.stderr

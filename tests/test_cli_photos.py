@@ -321,7 +321,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_codes(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", disk_full)
-    with pytest.raises(OSError, match="^codes: no space left on this disk"):
+    with pytest.raises(OSError, match=r"^codes: no space left on this disk"):
         write_codes(bp.Codes.from_signs([[1, 1]]), ["a"], Path("codes"))
     assert list(Path().iterdir()) == []
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
-from bitprint.data import formats
+from bitprint.data import decoding, formats
 from bitprint.data.decoded import decode_files
 from bitprint.data.decoding import decode_ahead, decode_image, decode_thumbnail
 
@@ -139,6 +139,21 @@ def test_random_bytes_never_escape_as_another_error(kind):
                 assert decode_image(io.BytesIO(broken.tobytes()), 8).shape == (8, 8, 3)
         except ValueError as error:
             assert "not a readable image" in str(error)  # noqa: PT017
+
+
+def test_large_jpeg_files_are_read_up_to_a_limit_of_their_own(tmp_path, monkeypatch):
+    image = Image.new("RGB", (64, 64), "red")
+    image.save(tmp_path / "large.jpg")
+    image.save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    assert decode_image(tmp_path / "large.jpg", 8)[..., 0].min() > 250
+    assert decode_thumbnail(tmp_path / "large.jpg", 8).shape == (8, 8, 3)
+    for refused in (tmp_path / "large.png", io.BytesIO((tmp_path / "large.jpg").read_bytes())):
+        with pytest.raises(ValueError, match="DecompressionBombError"):
+            decode_image(refused, 8)
+    monkeypatch.setattr(decoding, "_MOST_PIXELS", 4000)
+    with pytest.raises(ValueError, match="DecompressionBombError"):
+        decode_image(tmp_path / "large.jpg", 8)
 
 
 def test_decompression_bombs_are_skipped(tmp_path, monkeypatch):
