@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import bitprint as bp
 from bitprint import cli
+from bitprint.cli import _shared
 from bitprint.cli._codes import read_ids
 from bitprint.data import ImageSet
 from bitprint.experiments.cells import KEY
@@ -285,6 +287,70 @@ def test_own_folder_trains_on_all_images(photos, tmp_path):
     assert about["fitted"]["label_names"] == ["blue", "red"]
 
 
+@pytest.fixture
+def with_loose_pictures(photos, tmp_path):
+    """A copy of the folder with seven pictures of a third kind that lie in no class."""
+    folder = tmp_path / "loose" / "photos"
+    shutil.copytree(photos, folder)
+    rng = np.random.default_rng(1)
+    for number in range(7):
+        pixels = rng.integers(0, 255, (24, 24, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+LOOSE = "7 pictures without a label are left out"
+
+
+@pytest.mark.parametrize(
+    ("method", "protocol"), [("dsdh", None), ("dsdh", 2), ("sdh", 1), ("splh", None)]
+)
+def test_pictures_without_a_label_do_not_change_what_labels_teach(
+    method, protocol, photos, with_loose_pictures, tmp_path
+):
+    options = ["--method", method, "--features", "gist", "--bits", "8"]
+    options += FAST[:2] if method == "dsdh" else []
+    options += [] if protocol is None else ["--protocol", str(protocol)]
+    models = []
+    for folder in (photos, with_loose_pictures):
+        out = tmp_path / f"run of {folder.parent.name}"
+        result = CliRunner().invoke(cli.app, ["train", str(folder), *options, "--out", str(out)])
+        assert result.exit_code == 0, result.output
+        assert (LOOSE in result.stderr) == (folder == with_loose_pictures)
+        models.append((out / "model.safetensors").read_bytes())
+        if protocol is not None:
+            result = CliRunner().invoke(cli.app, ["evaluate", str(out), str(folder), "--json"])
+            assert json.loads(result.stdout)["database"] == 18
+            assert (LOOSE in result.stderr) == (folder == with_loose_pictures)
+    assert models[0] == models[1]
+
+
+def test_empty_labels_of_a_csv_are_left_out_of_training(photos, tmp_path):
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    rows = [f"{name},{'' if name.endswith('7.png') else name[:3]}" for name in names]
+    (tmp_path / "list.csv").write_text("\n".join(["file,label", *rows]))
+    command = ["train", str(photos), "--method", "sdh", "--features", "gist", "--bits", "8"]
+    command += ["--labels", str(tmp_path / "list.csv"), "--out", str(tmp_path / "run")]
+    said = CliRunner().invoke(cli.app, command).stderr
+    assert "2 pictures without a label are left out" in said
+    assert "on 18 images" in said
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_methods_without_labels_learn_from_all_and_are_measured_by_labels(
+    protocol, with_loose_pictures, tmp_path, monkeypatch, capsys
+):
+    command = ["train", with_loose_pictures, "--method", "itq", "--features", "gist", "--bits", 8]
+    result = CliRunner().invoke(cli.app, [*map(str, command), "--out", str(tmp_path / "all")])
+    assert "on 27 images" in result.stderr
+    assert "trained on other images" in fails(
+        monkeypatch, capsys, "evaluate", tmp_path / "all", with_loose_pictures
+    )
+    run(*command, "--protocol", protocol, "--out", tmp_path / "part")
+    report = json.loads(run("evaluate", tmp_path / "part", with_loose_pictures, "--json"))
+    assert (report["queries"], report["database"]) == (2, 18)
+
+
 def test_train_says_how_many_images_a_split_leaves(photos, tmp_path):
     command = ["train", str(photos), "--method", "lsh", "--bits", "8", "--out", str(tmp_path / "r")]
     assert "the split leaves" not in CliRunner().invoke(cli.app, command).stderr
@@ -292,6 +358,7 @@ def test_train_says_how_many_images_a_split_leaves(photos, tmp_path):
     parts = ["query", *["train"] * (len(names) - 1)]
     rows = [f"{name},{name[:3]},{part}" for name, part in zip(names, parts, strict=True)]
     (tmp_path / "split.csv").write_text("\n".join(["file,label,split", *rows]))
+    command[-1] = str(tmp_path / "split")
     result = CliRunner().invoke(cli.app, [*command, "--labels", str(tmp_path / "split.csv")])
     said = f"the split leaves {len(names) - 1} of {len(names)} images to train on"
     assert said in result.stderr
@@ -432,6 +499,69 @@ def test_other_pictures_of_the_same_names_are_other_pictures(digits_folder, tmp_
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        ["--method", "itq"],
+        ["--bits", 9],
+        ["--seed", 1],
+        ["--features", "gist"],
+        ["--protocol", 1],
+        ["--method", "dsdh", "--set", "epochs=1"],
+    ],
+)
+def test_a_finished_run_of_another_kind_is_not_overwritten(
+    change, digits_folder, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "run"
+    train = ["train", digits_folder, "--method", "lsh", "--bits", 8, "--features", "pixels"]
+    train += ["--out", out]
+    run(*train)
+    before = (out / "model.json").read_bytes()
+    assert f"{out}: holds a run with other options" in fails(monkeypatch, capsys, *train, *change)
+    assert (out / "model.json").read_bytes() == before
+    monkeypatch.chdir(tmp_path)
+    run("train", f"./{digits_folder.name}", *train[2:])
+
+
+def test_a_run_of_a_network_is_not_overwritten_by_a_method_without(
+    photos, tmp_path, monkeypatch, capsys
+):
+    train = ["train", photos, "--bits", 8, "--features", "gist", "--out", tmp_path / "run"]
+    run(*train, "--set", "epochs=1")
+    assert "holds a run with other options" in fails(monkeypatch, capsys, *train, "--method", "lsh")
+    run(*train, "--set", "epochs=1")
+
+
+@pytest.mark.parametrize("name", ["r[", "o[a]b", "[red]x"])
+def test_brackets_in_names_are_printed_as_they_are(name, photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photos.rename(tmp_path / name)
+    out = f"{name}/runs[/q]"
+    command = ["train", name, "--method", "lsh", "--bits", "8", "--out", out]
+    result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 0, result.output
+    assert f"model saved in {out}\n" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["r[/q]", "o[a]b"])
+def test_brackets_in_the_title_of_a_bar(name, monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(_shared, "errors", screen)
+    with _shared.progress_bar(f"reading {name}") as progress:
+        progress(1, 2)
+    assert f"reading {name}" in re.sub(r"\x1b\[[0-9;]*m", "", screen.file.getvalue())
+
+
+def test_more_bits_than_features_are_refused_before_these_are_computed(
+    photos, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("bitprint.features.gist", None)
+    train = ["train", photos, "--method", "itq", "--features", "gist", "--out", tmp_path / "run"]
+    sentence = fails(monkeypatch, capsys, *train, "--bits", 513)
+    assert "at most as many bits as there are features, 512" in sentence
+
+
+@pytest.mark.parametrize(
     ("option", "part"),
     [("--top", "top must be at least 1"), ("--protocol", "there are protocols 1 and 2, got 0")],
 )
@@ -555,3 +685,12 @@ def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
     told = [line for line in ended.stderr.splitlines() if "one code" in line]
     assert len(told) == 1
     assert told[0].startswith("warning: dpsh gives one code to all of 12 training images")
+
+
+def test_large_pictures_of_ones_own_are_read_without_a_warning(tmp_path):
+    (tmp_path / "large").mkdir()
+    Image.new("1", (9_500, 9_500)).save(tmp_path / "large" / "a.png")
+    command = [sys.executable, "-c", "from bitprint.cli import main; main()", "data"]
+    ended = subprocess.run([*command, tmp_path / "large"], capture_output=True, text=True)
+    assert ended.stdout.startswith("large: 1 image")
+    assert "warning" not in ended.stderr

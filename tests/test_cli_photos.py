@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import webbrowser
@@ -245,6 +246,15 @@ def test_odd_names_are_exact_as_json_and_harmless_as_text(album, model):
     assert "\x1b" not in text
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_is_told_with_the_name_of_the_sheet(album, model):
+    run("index", "photos.bp", "add", album, "--model", model)
+    Path("sheet.html").symlink_to("/dev/full")
+    query = album / "cats" / "2.png"
+    sentence = refused("search", "photos.bp", query, "--sheet", "sheet.html")
+    assert sentence.startswith("sheet.html: no space left on this disk")
+
+
 def test_a_contact_sheet_is_written_and_opened(album, model, monkeypatch, tmp_path):
     opened = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
@@ -342,6 +352,38 @@ def test_names_that_are_no_text_are_kept_beside_codes():
     assert bp.Codes.load(file) == codes
     assert Path("sub", "codes.ids.txt").read_bytes() == b"caf\xe9.png\nb.png\n"
     assert read_ids(file, 2) == names
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_codes(monkeypatch):
+    write_bytes = Path.write_bytes
+
+    def disk_full(path, content):
+        write_bytes(path, content[:9])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", disk_full)
+    with pytest.raises(OSError, match=r"^codes: no space left on this disk"):
+        write_codes(bp.Codes.from_signs([[1, 1]]), ["a"], Path("codes"))
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("height", [123, 379, 635, 891])
+def test_a_gif_is_a_picture_whatever_its_height(height):
+    Image.new("L", (5, height)).save("tall.gif")
+    assert Path("tall.gif").read_bytes()[8:9] == b"{"
+    assert not is_codes(Path("tall.gif"))
+
+
+@pytest.mark.parametrize("k", [10**12, 10**20])
+def test_more_than_there_are_is_all(k):
+    codes = bp.Codes.from_signs([[1, 1], [1, -1], [-1, -1]])
+    save_codes(codes, ["a", "b", "c"])
+    run("index", "a.bp", "add", "codes")
+    save_codes(codes[:1], ["first"], "queries")
+    found = json.loads(run("search", "a.bp", "queries", "-k", k, "--json"))
+    assert [hit["id"] for hit in found[0]["results"]] == ["a", "b", "c"]
+    with bp.Index.open("a.bp") as index, pytest.raises(ValueError, match="k is at most"):
+        index.search(codes, k)
 
 
 def test_names_with_line_breaks_are_kept_beside_codes():

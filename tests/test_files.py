@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -32,6 +33,19 @@ def test_a_write_that_fails_keeps_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path, monkeypatch):
+    def disk_full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", disk_full)
+    path = tmp_path / "note"
+    with pytest.raises(OSError, match=f"^{path}: no space left on this disk; free some") as stop:
+        write_atomically(path, b"new")
+    assert stop.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_content_is_on_disk_before_it_gets_its_name(tmp_path, monkeypatch):

@@ -146,8 +146,12 @@ class Codes:
         }
         path = Path(path)
         partial = path.with_name(path.name + ".partial")
-        partial.write_bytes(serialise({"packed": self.packed}, metadata))
-        partial.replace(path)
+        try:
+            partial.write_bytes(serialise({"packed": self.packed}, metadata))
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)  # on a full disk it takes the last room
+            raise
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Codes:

@@ -1,11 +1,13 @@
 import io
+import struct
 import warnings
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
-from bitprint.data import formats
+from bitprint.data import decoding, formats
 from bitprint.data.decoded import decode_files
 from bitprint.data.decoding import decode_ahead, decode_image, decode_thumbnail
 
@@ -139,6 +141,21 @@ def test_random_bytes_never_escape_as_another_error(kind):
             assert "not a readable image" in str(error)  # noqa: PT017
 
 
+def test_large_jpeg_files_are_read_up_to_a_limit_of_their_own(tmp_path, monkeypatch):
+    image = Image.new("RGB", (64, 64), "red")
+    image.save(tmp_path / "large.jpg")
+    image.save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    assert decode_image(tmp_path / "large.jpg", 8)[..., 0].min() > 250
+    assert decode_thumbnail(tmp_path / "large.jpg", 8).shape == (8, 8, 3)
+    for refused in (tmp_path / "large.png", io.BytesIO((tmp_path / "large.jpg").read_bytes())):
+        with pytest.raises(ValueError, match="DecompressionBombError"):
+            decode_image(refused, 8)
+    monkeypatch.setattr(decoding, "_MOST_PIXELS", 4000)
+    with pytest.raises(ValueError, match="DecompressionBombError"):
+        decode_image(tmp_path / "large.jpg", 8)
+
+
 def test_decompression_bombs_are_skipped(tmp_path, monkeypatch):
     Image.new("1", (64, 64)).save(tmp_path / "bomb.png")
     Image.new("1", (8, 8)).save(tmp_path / "good.png")
@@ -187,3 +204,46 @@ def test_decoding_ahead_covers_every_file_once_in_order(tmp_path, count):
     skipped = {row: reason for batch in batches for row, reason in batch.skipped.items()}
     assert sorted(skipped) == [row for row in range(count) if row % 4 >= 2]
     assert all(skipped[row] == "no such file" for row in skipped if row % 4 == 3)
+
+
+def orientation_and_a_bad_resolution(orientation):
+    """EXIF with an orientation, and XResolution as bytes of no type in place of a fraction."""
+    tags = struct.pack("<HHIHH", 0x0112, 3, 1, orientation, 0)
+    tags += struct.pack("<HHII", 0x011A, 7, 8, 8 + 2 + 2 * 12 + 4)
+    start = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2)
+    return start + tags + bytes(4) + struct.pack("<II", 72, 1)
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("bad", [False, True])
+def test_every_orientation_whatever_else_the_exif_holds(orientation, bad):
+    stored = Image.new("RGB", (32, 32))
+    stored.paste("red", (0, 0, 16, 16))
+    stored.paste("lime", (16, 0, 32, 16))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    with Image.open(encoded(stored, "JPEG", exif=exif.tobytes())) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    held = orientation_and_a_bad_resolution(orientation) if bad else exif.tobytes()
+    assert np.array_equal(decode_image(encoded(stored, "JPEG", exif=held), 32), expected)
+
+
+def test_a_damaged_exif_does_not_hide_the_pixels():
+    stored = Image.new("RGB", (32, 32), "red")
+    file = encoded(stored, "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert decode_image(file, 32)[..., 0].min() > 250
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_the_orientation_in_xmp_counts_where_there_is_no_other(kind):
+    stored = Image.new("RGB", (32, 32), "black")
+    stored.paste("white", (0, 0, 32, 16))
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    options = {"xmp": xmp}
+    if kind == "PNG":
+        text = PngInfo()
+        text.add_itxt("XML:com.adobe.xmp", xmp.decode())
+        options = {"pnginfo": text}
+    pixels = decode_image(encoded(stored, kind, **options), 32)
+    assert pixels[:, 20:].min() > 200
+    assert pixels[:, :12].max() < 50

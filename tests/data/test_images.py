@@ -236,3 +236,15 @@ def test_a_name_that_is_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("BITPRINT_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="imagenet: no such folder"):
         open_images("imagenet")
+
+
+def test_labelled_images():
+    plain = ImageSet(numbered(3), labels=[2, 0, 0])
+    assert plain.labelled() is plain
+    full = ImageSet(numbered(2), labels=[[1, 1], [0, 1]])
+    assert full.labelled() is full
+    assert len(ImageSet(numbered(3)).labelled()) == 0
+    several = ImageSet(numbered(3), labels=[[1, 1], [0, 0], [0, 1]]).labelled()
+    assert (numbers(several), several.labels.tolist()) == ([0, 2], [[1, 1], [0, 1]])
+    single = ImageSet(numbered(3), labels=[[0, 0], [0, 1], [1, 0]]).labelled()
+    assert (numbers(single), single.labels.tolist()) == ([1, 2], [1, 0])

@@ -311,3 +311,18 @@ def test_a_split_is_one_known_word_for_each_image():
         ImageSet(pixels, split=["query"])
     with pytest.raises(ValueError, match="made of query, train, database, got 'test'"):
         ImageSet(pixels, split=["query", "test"])
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("several", [False, True])
+def test_images_without_labels_do_not_change_the_queries(protocol, several):
+    rng = np.random.default_rng(0)
+    labels = np.eye(4, dtype=np.uint8)[rng.integers(0, 4, 300)]
+    if several:
+        labels |= rng.integers(0, 5, labels.shape) == 0
+    labels[rng.permutation(300)[:200]] = 0
+    images = ImageSet(np.zeros((300, 2, 2, 3), np.uint8), labels)
+    some = images.labelled()
+    assert some.labels.ndim == (2 if several else 1)
+    with_all = images.ids[split_for(images, protocol).queries]
+    assert some.ids[split_for(some, protocol).queries].tolist() == with_all.tolist()

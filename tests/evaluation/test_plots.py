@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -49,3 +51,10 @@ def test_nothing_to_plot(tmp_path):
     for nothing in ({}, {"itq": {}}):
         with pytest.raises(ValueError, match="no reports to plot"):
             plot_reports(nothing, tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_is_told_with_the_plot(tmp_path):
+    (tmp_path / "precision_radius2.png").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"precision_radius2\.png: no space left on this disk"):
+        plot_reports({"lsh": report(12)}, tmp_path)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
+from bitprint.data import ImageSet
 from bitprint.methods.splh import SPLH, deflate, mend, sequential_projections
 
 
@@ -188,3 +189,15 @@ def test_more_bits_than_dimensions_and_rows():
 def test_refusals(options, message):
     with pytest.raises(ValueError, match=f"splh: .*{message}"):
         SPLH(bits=4, **options).fit(np.eye(4), [0, 0, 1, 1])
+
+
+@pytest.mark.filterwarnings("error")
+def test_images_without_a_label_are_told_of_unless_rows_of_zeros_are_given():
+    pixels = np.random.default_rng(0).integers(0, 255, (9, 4, 4, 3)).astype(np.uint8)
+    labels = np.eye(2, dtype=np.uint8)[np.arange(9) % 2]
+    labels[6:] = 0
+    images = ImageSet(pixels, labels)
+    with pytest.warns(UserWarning, match="3 of 9 images have no label"):
+        SPLH(bits=4).fit(images)
+    SPLH(bits=4).fit(images, labels)
+    SPLH(bits=4).fit(images.labelled())

@@ -56,6 +56,8 @@ def _common(
 def main() -> None:
     """Run the command line; a job that fails says why in one sentence and exits with 1."""
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
+    # Pillow's, of one's own large photographs, and without their names.
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit of .* pixels")
     try:
         app()
     except (ValueError, OSError, FloatingPointError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitprint.cli._shared import counted
+from bitprint.files import no_part_left
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
@@ -21,17 +22,21 @@ _BREAKS = {"\n": "\0n", "\r": "\0r"}
 def write_codes(codes: Codes, ids: Iterable[object], file: Path) -> None:
     """Write N codes to a file, and their ids beside it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    codes.save(file)
+    with no_part_left(file, file.with_name(file.name + ".partial")):
+        codes.save(file)
     text = "".join(f"{_in_one_line(str(name))}\n" for name in ids)
-    ids_beside(file).write_text(text, "utf-8", "surrogateescape")
+    with no_part_left(ids_beside(file)):
+        ids_beside(file).write_text(text, "utf-8", "surrogateescape")
 
 
 def is_codes(path: Path) -> bool:
-    """Whether a file is in the format of codes: after eight bytes begins a JSON object."""
+    """Whether a file is in the format of codes: eight bytes are the length of a JSON object."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
+        start = file.read(9)
+    # In a picture the ninth byte may be a brace too, as part of its height in a GIF.
+    return start[8:] == b"{" and int.from_bytes(start[:8], "little") <= path.stat().st_size - 8
 
 
 def ids_beside(file: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -88,7 +89,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         return
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
     with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as bar:
-        task = bar.add_task(title, visible=False)
+        task = bar.add_task(escape(title), visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
@@ -125,6 +126,15 @@ def tell_unread(images: Any) -> None:
         skipped = counted(len(images.skipped), "file")
         note(f"{skipped} skipped, {counted(len(images), 'image')} read")
     tell_left_out(images.left_out)
+
+
+def only_labelled(images: Any) -> Any:
+    """Return the images that have a label; say how many have none, if any have not."""
+    part = images.labelled()
+    if without := len(images) - len(part):
+        are = "is" if without == 1 else "are"
+        note(f"{counted(without, 'picture')} without a label {are} left out", style="yellow")
+    return part
 
 
 def tell_left_out(names: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from bitprint.cli._shared import (
     errors,
     goes_on,
     items_of,
+    note,
+    only_labelled,
     open_set,
     output,
     parse_options,
@@ -28,6 +31,7 @@ from bitprint.cli._shared import (
 
 if TYPE_CHECKING:
     from bitprint.data import Split
+    from bitprint.methods import Hasher
 
 
 def train(
@@ -59,7 +63,8 @@ def train(
     """
     from bitprint.codes import check_bits
     from bitprint.devices import pick_device
-    from bitprint.methods import DeepHasher, create
+    from bitprint.features import width
+    from bitprint.methods import DeepHasher, FeatureHasher, create
     from bitprint.supervision import check_several_classes
     from bitprint.training.distributed import joined
 
@@ -76,20 +81,27 @@ def train(
             with progress_bar(f"reading {name}") as progress:
                 images = open_set(name, labels, progress)
             if hasher.supervision == "labels":
-                check_several_classes(_labels_of(images, name))
-            training, its_labels, about = _training_set(name, images, features, protocol, seed)
-        if name not in NAMED:
-            network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
-            hasher = create(method, bits, **_recommended(method, network, len(training)) | given)
+                _check_labelled(images, name)
+                images = only_labelled(images)
+                check_several_classes(images.labels)
+            rows, about = _training_rows(name, images, features, protocol, seed)
+            if name not in NAMED:
+                network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
+                hasher = create(method, bits, **_recommended(method, network, len(rows)) | given)
+            _check_free(out, hasher, about)
+            if isinstance(hasher, FeatureHasher):
+                hasher.check_width(width(images, features or "pixels"))
+            training = items_of(images, features)(rows)
+            its_labels = images.subset(rows).labels
         length, count = counted(bits, "bit"), counted(len(training), "image")
-        errors.print(f"training {method}, {length}, on {count}")
+        note(f"training {method}, {length}, on {count}")
         if isinstance(hasher, DeepHasher):
             with goes_on():
                 hasher.fit(training, its_labels, run=out, progress=True, about=about)
         else:
             hasher.fit(training, its_labels)
             hasher.save(out, **about)
-        errors.print(f"model saved in {out}")
+        note(f"model saved in {out}")
 
 
 @contextmanager
@@ -125,7 +137,7 @@ def _recommended(method: str, network: str, images: int) -> dict[str, Any]:
     settings = recipe(method, network, images)
     if settings:
         spelt = " ".join(f"{option}={value}" for option, value in settings.items())
-        errors.print(f"settings, but for what --set says: {spelt}", highlight=False)
+        note(f"settings, but for what --set says: {spelt}")
     return settings
 
 
@@ -138,20 +150,19 @@ def _ranks(text: str) -> list[int]:
         ) from None
 
 
-def _labels_of(images: Any, name: str) -> Any:
-    """The labels of an image set; where there are none, say how they are given."""
+def _check_labelled(images: Any, name: str) -> None:
+    """Where no image has a label, say how they are given."""
     if images.labels is None:
         raise ValueError(
             f"{name}: its images have no labels; put those of each class into a sub-folder, "
             "or give a CSV file with the columns file and label as --labels"
         )
-    return images.labels
 
 
-def _training_set(
+def _training_rows(
     name: str, images: Any, features: str | None, protocol: int | None, seed: int
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Training items, their labels, and what `model.json` is to say of them."""
+) -> tuple[Any, dict[str, Any]]:
+    """Which images to train on, and what `model.json` is to say of them."""
     import numpy as np
 
     from bitprint.data import split_for
@@ -168,10 +179,39 @@ def _training_set(
         split = split_for(images, protocol, seed)
         rows = split.training
         if len(rows) < len(images):
-            errors.print(f"the split leaves {len(rows)} of {len(images)} images to train on")
+            note(f"the split leaves {len(rows)} of {len(images)} images to train on")
         about |= {"protocol": protocol, "seed": seed, "split": split.fingerprint}
     about |= {"images": images.fingerprint(), "trained_on": _digest(images.ids[rows])}
-    return items_of(images, features)(rows), images.subset(rows).labels, about
+    return rows, about
+
+
+def _check_free(out: Path, hasher: Hasher, about: dict[str, Any]) -> None:
+    """Raise a ValueError where a run folder holds another run than this one.
+
+    What a deep method has begun there, `fit` compares itself.
+    """
+    from bitprint.methods import DeepHasher
+    from bitprint.methods._store import read_description
+    from bitprint.training.run import holds_checkpoint, other_run
+
+    if holds_checkpoint(out):
+        if not isinstance(hasher, DeepHasher):
+            raise other_run(out)
+    elif (out / "model.json").is_file():
+        found = read_description(out)
+        mine = {"method": hasher.name, "options": hasher._options(), "about": about}
+        if _identity(found) != _identity(json.loads(json.dumps(mine))):
+            raise other_run(out)
+
+
+def _identity(model: dict[str, Any]) -> tuple[Any, ...]:
+    """What of a `model.json` tells runs apart: not how its folder is spelt, nor the device."""
+    options, about = model.get("options") or {}, model.get("about") or {}
+    return (
+        model.get("method"),
+        {name: value for name, value in options.items() if name != "device"},
+        {name: value for name, value in about.items() if name != "data"},
+    )
 
 
 def evaluate(
@@ -219,23 +259,27 @@ def evaluate(
         conventions["cutoffs"] = _ranks(cutoffs)
     check_conventions(top=top, **conventions)  # before a long read
     with progress_bar(f"reading {name}") as progress:
-        images = open_set(name, labels, progress)
+        whole = open_set(name, labels, progress)
+    _check_labelled(whole, name)
+    images = only_labelled(whole)
     seed = about.get("seed", 0) if seed is None else seed
     protocol = about.get("protocol") or 1 if protocol is None else protocol
     split = split_for(images, protocol, seed)
-    if _is_same_set(about, name, images) and not _is_same_training(about, images, split):
+    # Methods without labels have learned from all images; the queries of both splits are the same.
+    splits = [(images, split), (whole, split_for(whole, protocol, seed))]
+    same_set = any(_is_same_set(about, name, some) for some, _ in splits)
+    if same_set and not any(_is_same_training(about, *both) for both in splits):
         raise ValueError(
             f"{run} was trained on other images of {name} than this split has, queries among them; "
             "train with --protocol, and evaluate with the same --protocol and --seed, as long as "
             "no picture is added, removed or renamed"
         )
-    its_labels = _labels_of(images, name)
     hasher, items = load(run), items_of(images, about.get("features"))
     report = measure(
         hasher.encode_queries(items(split.queries)),
-        its_labels[split.queries],
+        images.labels[split.queries],
         hasher.encode(items(split.database)),
-        its_labels[split.database],
+        images.labels[split.database],
         top=split.map_at if top is None else top,
         **conventions,
     )

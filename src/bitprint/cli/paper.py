@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -28,12 +29,14 @@ from bitprint.cli._shared import (
     goes_on,
     items_of,
     note,
+    only_labelled,
     open_set,
     output,
     parse_options,
     progress_bar,
     say,
 )
+from bitprint.files import no_part_left
 from bitprint.training.progress import PlainLines
 
 if TYPE_CHECKING:
@@ -187,6 +190,8 @@ def _read(cells: Sequence[Cell]) -> ImageSet:
     labels = None if first.labels is None else Path(first.labels)
     with progress_bar(f"reading {first.dataset}") as progress:
         images: ImageSet = open_set(first.dataset, labels, progress)
+    if images.labels is not None:
+        images = only_labelled(images)
     check_cells(cells, images)
     return images
 
@@ -336,7 +341,8 @@ def _report(
         quick=quick,
         several_labels=several,
     )
-    page.write_text(text, "utf-8")
+    with no_part_left(page):
+        page.write_text(text, "utf-8")
     if missing:
         note(f"{missing} of {len(cells)} cells are missing; the same command goes on")
     if as_json:
@@ -352,7 +358,7 @@ def _report(
         }
         output.print_json(data=found)
         return
-    output.print(compare(rows, title))
+    output.print(compare(rows, escape(title)))
     for line in [*verdicts, *notes]:
         say(line)
     say(f"report: {page}")

@@ -22,6 +22,7 @@ from bitprint.cli._shared import (
     progress_bar,
     say,
 )
+from bitprint.files import no_part_left
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
@@ -134,7 +135,8 @@ def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[d
     """The hits of each query: id, path, distance and labels."""
     from bitprint.photos.files import printable
 
-    ids, distances = opened.search(codes, k, label)
+    # A search makes room for k answers to each query.
+    ids, distances = opened.search(codes, min(k, max(len(opened), 1)), label)
     found = []
     for names, bits in zip(ids.tolist(), distances.tolist(), strict=True):
         hits = [
@@ -168,7 +170,8 @@ def _write_sheet(query: Path, hits: list[dict[str, Any]], sheet: Path | None, sh
         handle, name = tempfile.mkstemp(prefix="bitprint-", suffix=".html")
         os.close(handle)
         sheet = Path(name)
-    sheet.write_text(page, "utf-8")
+    with no_part_left(sheet):
+        sheet.write_text(page, "utf-8")
     note(f"contact sheet in {sheet}")
     if show:
         webbrowser.open(sheet.resolve().as_uri())

@@ -11,13 +11,26 @@ from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
 
 from bitprint.data.formats import FORMATS, advice
 
 Progress = Callable[[int, int], None]
 
 _BICUBIC = Image.Resampling.BICUBIC
+_MOST_PIXELS = 500_000_000
+"""Of a JPEG file; a progressive one takes up to 6 bytes for each."""
+_TO_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What undoes each orientation that a camera may note."""
 
 
 def decode_image(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArray[np.uint8]:
@@ -25,7 +38,8 @@ def decode_image(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArr
 
     The first frame counts, the camera's orientation is respected, transparent parts become white
     and 16-bit grey is brought to 8 bits. The aspect ratio is not kept: images are resized straight
-    to a square (bicubic).
+    to a square (bicubic). What has more pixels than Pillow's limit, 179 million, is refused, but
+    for JPEG files of up to 500 million.
 
     Parameters
     ----------
@@ -79,14 +93,51 @@ def _decode(
         raise ValueError(f"images are decoded to a size of at least 1 pixel, got {size}")
     name = source if isinstance(source, str | os.PathLike) else "image"
     try:
-        with Image.open(source, formats=FORMATS) as image:
+        with _open(source) as image:
             # JPEG alone can decode to a fraction of its size: several times faster on photographs.
             image.draft(None, (2 * size, 2 * size))
-            return np.array(resize(_to_rgb(ImageOps.exif_transpose(image))))
+            image.load()
+            return np.array(resize(_to_rgb(_upright(image))))
     except FileNotFoundError:
         raise FileNotFoundError(f"{name}: no such image file") from None
     except Exception as error:  # A damaged file makes Pillow raise errors of almost any kind.
         raise ValueError(f"{name}: not a readable image ({_reason(error, name)})") from error
+
+
+def _open(source: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
+    try:
+        return Image.open(source, formats=FORMATS)
+    except Image.DecompressionBombError:
+        # A large photograph of one's own is cheap to decode to a fraction; bytes that somebody
+        # sent have Pillow's limit.
+        if not isinstance(source, str | os.PathLike):
+            raise
+        large = _open_jpeg(source)
+        if large is None:
+            raise
+        return large
+
+
+def _open_jpeg(path: str | os.PathLike[str]) -> Image.Image | None:
+    """Open a JPEG of at most `_MOST_PIXELS`, which may be more than Pillow's own limit."""
+    try:
+        image = JpegImageFile(path)
+    except SyntaxError:  # what Pillow's readers raise for other formats
+        return None
+    if image.width * image.height <= _MOST_PIXELS:
+        return image
+    image.close()
+    return None
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    # ImageOps.exif_transpose writes all of the EXIF anew, and fails on tags that are no good.
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # The pixels may be sound where what is said about them is not.
+        return image
+    turn = _TO_UPRIGHT.get(orientation)
+    return image if turn is None else image.transpose(turn)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -29,7 +29,9 @@ def load_folder(
 
     Labels come from the CSV if one is given, otherwise from the first-level sub-folder that an
     image lies in. They are class numbers (N,) when every image has exactly one, a matrix (N, c)
-    of zeros and ones when some have several or none, and None when no image has any.
+    of zeros and ones when some have several or none, and None when no image has any. Methods that
+    learn from labels take an image without any for one that is unlike all others: leave such out
+    by ``images.labelled()`` unless that is what is meant, as `bitprint train` does.
 
     Parameters
     ----------

@@ -116,6 +116,27 @@ class ImageSet:
             left_out=(),
         )
 
+    def labelled(self) -> ImageSet:
+        """Return the images that have a label, sharing the pixels: itself where all have one.
+
+        Where each of them has exactly one, labels are class numbers, as if there were no others.
+
+        Examples
+        --------
+        >>> images = ImageSet(np.zeros((3, 8, 8, 3), np.uint8), labels=[[0, 1], [0, 0], [1, 0]])
+        >>> images.labelled().ids.tolist(), images.labelled().labels.tolist()
+        (['0', '2'], [1, 0])
+        """
+        if self.labels is None:
+            return self.subset([])
+        if self.labels.ndim == 1 or self.labels.any(axis=1).all():
+            return self
+        part = self.subset(self.labels.any(axis=1))
+        assert part.labels is not None
+        if np.all(part.labels.sum(axis=1, dtype=np.int64) == 1):
+            return replace(part, labels=part.labels.argmax(axis=1))
+        return part
+
     def fingerprint(self) -> str:
         """SHA-256 over size, ids, labels and pixels: tells whether two runs saw the same set.
 

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bitprint.evaluation.report import Report
+from bitprint.files import no_part_left
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; the yellow is left out
 # because it is faint on white.
@@ -127,5 +128,6 @@ def canvas(title: str, x: str, y: str) -> tuple[Figure, Axes]:
 def write(figure: Figure, axes: Axes, path: Path) -> Path:
     """Save the figure, its legend beside the axes where it hides nothing."""
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    figure.savefig(path, dpi=150)
+    with no_part_left(path):
+        figure.savefig(path, dpi=150)
     return path

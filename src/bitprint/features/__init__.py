@@ -10,8 +10,8 @@ from bitprint.data.images import ImageSet
 from bitprint.data.vectors import as_features
 from bitprint.features.cache import cached_features
 from bitprint.features.deep import deep_features, trunk_digest, trunk_for
-from bitprint.features.gist import gist
-from bitprint.nets import list_backbones
+from bitprint.features.gist import FEATURES, gist
+from bitprint.nets import Trunk, list_backbones
 
 __all__ = ["cached_features", "deep_features", "extract", "gist"]
 
@@ -54,14 +54,32 @@ def extract(
         return cached_features(
             images, f"gist v{_VERSION}", lambda images: gist(images, progress=progress)
         )
-    if name.partition(":")[0] not in list_backbones():
-        backbones = ", ".join(list_backbones())
-        raise ValueError(
-            f"unknown features {name!r}; there are: pixels, gist, and the backbones {backbones}"
-        )
-    trunk = trunk_for(images, name)
+    trunk = _trunk_of(images, name)
     return cached_features(
         images,
         f"{name} v{_VERSION} {trunk_digest(trunk)}",
         lambda images: deep_features(images, trunk, progress=progress),
     )
+
+
+def width(images: ImageSet, name: str) -> int:
+    """Length of the features of a name, d, without computing any; see `extract`.
+
+    Examples
+    --------
+    >>> images = ImageSet(np.zeros((3, 8, 8, 3), np.uint8))
+    >>> width(images, "pixels"), width(images, "gist"), width(images, "small")
+    (192, 512, 256)
+    """
+    if name == "pixels":
+        return images.size[0] * images.size[1] * 3
+    return FEATURES if name == "gist" else _trunk_of(images, name).out_features
+
+
+def _trunk_of(images: ImageSet, name: str) -> Trunk:
+    if name.partition(":")[0] not in list_backbones():
+        backbones = ", ".join(list_backbones())
+        raise ValueError(
+            f"unknown features {name!r}; there are: pixels, gist, and the backbones {backbones}"
+        )
+    return trunk_for(images, name)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bitprint.data.home import data_home
 from bitprint.data.images import ImageSet
+from bitprint.files import no_part_left
 
 _READ_ROWS = 1024
 
@@ -92,11 +93,12 @@ def _write(file: Path, features: NDArray[np.float32]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}.partial")
     try:
-        with partial.open("wb") as stream:
-            np.save(stream, features, allow_pickle=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(file)
+        with no_part_left(file, partial):
+            with partial.open("wb") as stream:
+                np.save(stream, features, allow_pickle=False)
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
 

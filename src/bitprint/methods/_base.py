@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
@@ -109,13 +110,24 @@ class Hasher(BaseEstimator, ABC):
 
     def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray | None:
         """Labels as given, or those of the image set; an error where the method needs them."""
-        if labels is None and isinstance(data, ImageSet):
-            labels = data.labels
         if self.supervision == "none":
             return None
+        if labels is None and isinstance(data, ImageSet):
+            labels = data.labels
+            _warn_of_unlabelled(data)
         if labels is None:
             raise ValueError(f"{self.name} learns from labels, and none were given")
         return check_labels(labels, count)
+
+
+def _warn_of_unlabelled(images: ImageSet) -> None:
+    # A row of zeros may be meant so, but pictures of a folder without a label seldom are.
+    if images.labels is not None and (without := len(images) - len(images.labelled())):
+        warnings.warn(
+            f"{without} of {len(images)} images have no label, and are learned as unlike all "
+            "others; images.labelled() leaves them out",
+            stacklevel=4,
+        )
 
 
 class FeatureHasher(TransformerMixin, Hasher):
@@ -142,6 +154,7 @@ class FeatureHasher(TransformerMixin, Hasher):
     >>> hasher = AboveMean(bits=2).fit([[0.0, 4.0, 1.0], [2.0, 8.0, 1.0]])
     >>> hasher.transform([[5.0, 5.0, 5.0]]).tolist()
     [[1, -1]]
+    >>> hasher.check_width(3)  # it could also refuse features that are too short
     """
 
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
@@ -153,6 +166,7 @@ class FeatureHasher(TransformerMixin, Hasher):
         labels = self._check_labels(data, labels, len(features))
         if labels is not None:
             check_several_classes(labels)
+        self.check_width(features.shape[1])
         self.n_features_in_ = features.shape[1]
         self._fit(features, labels)
         return self
@@ -171,6 +185,12 @@ class FeatureHasher(TransformerMixin, Hasher):
             rows = slice(start, start + _BLOCK)
             outputs[rows] = self._project(features[rows])
         return outputs
+
+    def check_width(self, width: int) -> None:
+        """Raise a ValueError where features of this length are too short to learn from.
+
+        `fit` asks; whoever has yet to compute the features can do so before.
+        """
 
     def transform(self, data: Data) -> NDArray[np.int8]:
         """Codes as -1 and +1, shape (N, K), for use in a scikit-learn pipeline."""

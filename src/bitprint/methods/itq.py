@@ -55,12 +55,15 @@ class ITQ(FeatureHasher):
         self.iterations = iterations
         self.seed = seed
 
-    def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None:
-        if self.bits > features.shape[1]:
+    def check_width(self, width: int) -> None:
+        """Raise a ValueError unless features are at least as many as bits."""
+        if self.bits > width:
             raise ValueError(
-                f"itq makes at most as many bits as there are features, {features.shape[1]}, "
+                f"itq makes at most as many bits as there are features, {width}, "
                 f"and {self.bits} were asked for; ask for fewer bits or give longer features"
             )
+
+    def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None:
         if self.iterations < 0:
             raise ValueError(f"itq: iterations cannot be negative, got {self.iterations}")
         mean, components = principal_components(features, self.bits)

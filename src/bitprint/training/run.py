@@ -30,6 +30,14 @@ def holds_checkpoint(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / _CHECKPOINT).is_file()
 
 
+def other_run(folder: str | os.PathLike[str]) -> ValueError:
+    """Return the error that a folder cannot take a run, for it holds another."""
+    return ValueError(
+        f"{folder}: holds a run with other options or other data; "
+        "choose another folder or delete this one"
+    )
+
+
 class RunFolder:
     """One training run on disk.
 
@@ -144,10 +152,7 @@ class RunFolder:
                 "delete it to start again"
             )
         if metadata.get("identity") != self._identity:
-            raise ValueError(
-                f"{self.path}: holds a run with other options or other data; "
-                "choose another folder or delete this one"
-            )
+            raise other_run(self.path)
         return tensors, metadata
 
 
