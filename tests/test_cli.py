@@ -433,7 +433,10 @@ def test_other_pictures_of_the_same_names_are_other_pictures(digits_folder, tmp_
 
 @pytest.mark.parametrize(
     ("option", "part"),
-    [("--top", "top must be at least 1"), ("--protocol", "there are protocols 1 and 2, got 0")],
+    [
+        ("--top", "top must be a whole number of at least 1"),
+        ("--protocol", "there are protocols 1 and 2, got 0"),
+    ],
 )
 def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
@@ -447,8 +450,8 @@ def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monk
         ("--empty", "ignore", "empty is one of skip, zero; got 'ignore'"),
         ("--ties", "random", "ties is one of expected, stable"),
         ("--denominator", "v1", "denominator is one of retrieved, total, min; got 'v1'"),
-        ("--radius", -1, "radius must be at least 0, got -1"),
-        ("--cutoffs", "0,5", "every cutoff must be at least 1, got 0"),
+        ("--radius", -1, "radius must be a whole number of at least 0, got -1"),
+        ("--cutoffs", "0,5", "every cutoff must be a whole number of at least 1, got 0"),
         ("--cutoffs", "10,many", "--cutoffs takes numbers with commas, such as 10,100; got"),
     ],
 )
