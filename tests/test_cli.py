@@ -483,6 +483,7 @@ def test_conventions_are_checked_before_images_are_read(
         ),
         (["train", "digits", "--out", "x", "--set", "mirror=no"], "mirror must be true or false"),
         (["train", "digits", "--out", "x", "--set", "seed=a"], "seed must be a whole number"),
+        (["train", "digits", "--out", "x", "--set", "eta=" + 9999 * "["], "eta must be a number"),
         (["train", "digits", "--out", "x", "--backbone", "nothing"], "nothing"),
         (["train", "digits", "--out", "x", "--protocol", 0], "protocols 1 and 2, got 0"),
         (

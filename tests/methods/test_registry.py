@@ -291,6 +291,11 @@ DAMAGE = {
         "model.json is missing",
     ),
     "not JSON": (lambda f: (f / "model.json").write_text("{"), ValueError, "not valid JSON"),
+    "JSON without end": (
+        lambda f: (f / "model.json").write_text("[" * 200_000),
+        ValueError,
+        "not valid JSON .*recursion",
+    ),
     "not text": (lambda f: (f / "model.json").write_bytes(b"\xff\xfe\x00"), ValueError, "JSON"),
     "foreign JSON": (
         lambda f: (f / "model.json").write_text('{"name": "left-pad"}'),
@@ -318,6 +323,17 @@ def test_damaged_model_folders_are_refused(kind, folder):
         bp.load(folder)
     assert str(folder) in str(raised.value) or kind in ("unknown method", "no method")
     assert one_sentence(raised)
+
+
+def test_options_too_deeply_nested_to_be_written_are_refused(tmp_path):
+    """As those of a loaded model can be: where Python reads deeper than it writes."""
+    hasher = create("itq", 8).fit(FEATURES)
+    hasher.iterations = []
+    for _ in range(100_000):
+        hasher.iterations = [hasher.iterations]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        hasher.save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_folder_is_named(tmp_path):
