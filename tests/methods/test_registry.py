@@ -353,3 +353,42 @@ def test_values_of_the_wrong_kind_are_refused_in_one_sentence(name):
 def test_its_own_values_are_of_the_right_kind(name):
     options = create(name).get_params(deep=False)
     assert bp.create(name, **options).get_params(deep=False) == options
+
+
+@pytest.mark.filterwarnings("ignore:.*gives one code")
+@every_method
+def test_numbers_may_be_of_numpy(name, tmp_path):
+    kinds = {bool: np.bool_, int: np.int64, float: np.float64}
+    plain = create(name, 12, seed=3)
+    options = {
+        option: kinds.get(type(value), lambda same: same)(value)
+        for option, value in plain.get_params(deep=False).items()
+    }
+    codes = plain.fit(FEATURES, LABELS).encode(FEATURES)
+    made = [bp.create(name, **options)]
+    assert not any(isinstance(value, np.generic) for value in made[0].get_params().values())
+    if name != "dqn":
+        made.append(method(name)(**options))
+    for hasher in made:
+        assert hasher.fit(FEATURES, LABELS).encode(FEATURES) == codes
+        hasher.save(tmp_path)
+        assert bp.load(tmp_path).encode(FEATURES) == codes
+    if len(made) == 2:
+        parameters = hasher.get_params(deep=False)
+        assert all(parameters[option] is value for option, value in options.items())
+
+
+SEEDS = "seed must be a whole number from 0 to 2\\^63 - 1, got "
+
+
+@every_method
+def test_seeds_that_not_all_generators_take_are_refused(name):
+    for seed in (-1, 2**63, 2**64, np.int64(-3)):
+        with pytest.raises(ValueError, match=f"^{SEEDS}{seed}$"):
+            bp.create(name, 8, seed=seed)
+    hasher = create(name)
+    if "seed" in hasher.get_params():
+        for seed in (-1, 2**64, 1.5, True, None):
+            with pytest.raises(ValueError, match=f"^{SEEDS}"):
+                hasher.set_params(seed=seed).fit(FEATURES, LABELS)
+        hasher.set_params(seed=2**63 - 1).fit(FEATURES, LABELS)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from bitprint.arguments import check_seed, plain
 from bitprint.codes import Codes, check_bits
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
@@ -96,8 +97,7 @@ class Hasher(BaseEstimator, ABC):
 
     def _options(self) -> dict[str, Any]:
         """Constructor arguments as JSON values."""
-        options = self.get_params(deep=False)
-        return {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
+        return {name: plain(value) for name, value in self.get_params(deep=False).items()}
 
     @abstractmethod
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
@@ -106,6 +106,11 @@ class Hasher(BaseEstimator, ABC):
     @abstractmethod
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
         """Take the state that `_export` gave."""
+
+    def _check_numbers(self) -> None:
+        """Raise a ValueError unless the method can have this many bits, and this seed."""
+        check_bits(self.bits)
+        check_seed(getattr(self, "seed", 0))  # not every method draws
 
     def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray | None:
         """Labels as given, or those of the image set; an error where the method needs them."""
@@ -146,7 +151,7 @@ class FeatureHasher(TransformerMixin, Hasher):
 
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
         """Learn from features (N, d), and labels where the method needs them."""
-        check_bits(self.bits)
+        self._check_numbers()
         features = as_features(data)
         if len(features) == 0:
             raise ValueError("there are no training items")

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from bitprint.codes import check_bits
 from bitprint.data.feed import Feed, Source, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
@@ -124,7 +123,7 @@ class DeepHasher(Hasher):
         about : dict, optional
             Further facts for the run's `model.json`, as in `save`.
         """
-        check_bits(self.bits)
+        self._check_numbers()
         source = as_source(data)
         labels = self._check_labels(data, labels, len(source))
         assert labels is not None
@@ -147,7 +146,7 @@ class DeepHasher(Hasher):
             Feed(source, device, workers.part),
             state,
             training,
-            seed=self.seed,
+            seed=int(self.seed),
             run=folder,
             progress=progress,
             workers=workers,
@@ -262,7 +261,7 @@ class DeepHasher(Hasher):
         if backbone == "auto":
             backbone = "mlp" if len(shape) == 1 else "efficientnet-lite0"
         with torch.random.fork_rng([]):
-            torch.manual_seed(self.seed)
+            torch.manual_seed(int(self.seed))
             trunk = create_trunk(backbone, input_shape=shape)
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
