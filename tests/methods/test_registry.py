@@ -392,3 +392,19 @@ def test_seeds_that_not_all_generators_take_are_refused(name):
             with pytest.raises(ValueError, match=f"^{SEEDS}"):
                 hasher.set_params(seed=seed).fit(FEATURES, LABELS)
         hasher.set_params(seed=2**63 - 1).fit(FEATURES, LABELS)
+
+
+@every_method
+def test_other_bits_than_were_fitted_are_refused(name, tmp_path):
+    hasher = create(name, 8).fit(FEATURES, LABELS)
+    codes = hasher.encode(FEATURES)
+    fitted(name).save(tmp_path)
+    for used in (hasher, bp.load(tmp_path)):
+        was = used.bits
+        for bits in (1, 4, 16):
+            used.set_params(bits=bits)
+            for use in (used.encode, used.encode_queries, used.project, used.save):
+                with pytest.raises(ValueError, match=f"{was} bits, and bits is now {bits}; fit"):
+                    use(FEATURES if use != used.save else tmp_path)
+    assert hasher.set_params(bits=8).encode(FEATURES) == codes
+    assert hasher.set_params(bits=4).fit(FEATURES, LABELS).encode(FEATURES).bits == 4

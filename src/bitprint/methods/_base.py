@@ -59,6 +59,8 @@ class Hasher(BaseEstimator, ABC):
 
     bits: int
 
+    _fitted_bits: int | None = None  # of a method that writes its own `fit`
+
     @abstractmethod
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
         """Learn from N images (an `ImageSet`) or features (N, d), and their labels."""
@@ -85,7 +87,7 @@ class Hasher(BaseEstimator, ABC):
         **about
             Further facts for `model.json`, such as the training data: values JSON can hold.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         arrays, fitted = self._export()
         document = {
             "method": self.name,
@@ -111,6 +113,15 @@ class Hasher(BaseEstimator, ABC):
         """Raise a ValueError unless the method can have this many bits, and this seed."""
         check_bits(self.bits)
         check_seed(getattr(self, "seed", 0))  # not every method draws
+
+    def _check_fitted(self) -> None:
+        """Raise unless there is something to encode with, and it is of this many bits."""
+        check_is_fitted(self)
+        if self._fitted_bits not in (None, self.bits):
+            raise ValueError(
+                f"{self.name} was fitted with {self._fitted_bits} bits, and bits is now "
+                f"{self.bits}; fit it again"
+            )
 
     def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray | None:
         """Labels as given, or those of the image set; an error where the method needs them."""
@@ -160,11 +171,12 @@ class FeatureHasher(TransformerMixin, Hasher):
             check_several_classes(labels)
         self.n_features_in_ = features.shape[1]
         self._fit(features, labels)
+        self._fitted_bits = self.bits
         return self
 
     def project(self, data: Data) -> NDArray[np.float32]:
         """Real-valued outputs, shape (N, K), whose signs are the codes."""
-        check_is_fitted(self)
+        self._check_fitted()
         features = as_features(data)
         if features.shape[1] != self.n_features_in_:
             raise ValueError(
@@ -201,3 +213,4 @@ class FeatureHasher(TransformerMixin, Hasher):
         width = self._project(np.zeros((1, self.n_features_in_), np.float32)).shape[1]
         if width != self.bits:
             raise ValueError(f"weights for {width} bits in a model of {self.bits}")
+        self._fitted_bits = self.bits

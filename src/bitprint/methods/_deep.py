@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from bitprint.data.feed import Feed, Source, item_shape
@@ -153,6 +152,7 @@ class DeepHasher(Hasher):
         )
         self.finish(net, state)
         self.net_ = net.eval()
+        self._fitted_bits = self.bits
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
         self.label_names_ = _label_names(data)
@@ -165,7 +165,7 @@ class DeepHasher(Hasher):
 
     def project(self, data: Data) -> NDArray[np.float32]:
         """Outputs of the hash layer, shape (N, K)."""
-        check_is_fitted(self)
+        self._check_fitted()
         source = as_source(data)
         shape = item_shape(source)
         if len(shape) != len(self.input_shape_) or (len(shape) == 1 and shape != self.input_shape_):
@@ -322,6 +322,7 @@ class DeepHasher(Hasher):
         net = self._described(fitted)
         net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
         self.net_ = _place(net, pick_device(self.device), self.training or self.default_training)
+        self._fitted_bits = self.bits
         self.input_shape_ = tuple(fitted["input_shape"])
         self.classes_ = fitted["classes"]
         self.label_names_ = fitted["label_names"]
