@@ -26,7 +26,7 @@ from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.supervision import check_several_classes, class_count, class_matrix
 from bitprint.training.distributed import Workers, current_workers
-from bitprint.training.loop import train
+from bitprint.training.loop import own_generators, train
 from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
 from bitprint.training.state import State
@@ -106,7 +106,8 @@ class DeepHasher(Hasher):
     ) -> Self:
         """Train the network.
 
-        Inside of `bitprint.training.distributed.joined` all processes train it together.
+        Inside of `bitprint.training.distributed.joined` all processes train it together. Threads
+        of one process train one after the other, as they share torch's random generators.
 
         Parameters
         ----------
@@ -260,7 +261,7 @@ class DeepHasher(Hasher):
         backbone = self.backbone
         if backbone == "auto":
             backbone = "mlp" if len(shape) == 1 else "efficientnet-lite0"
-        with torch.random.fork_rng([]):
+        with own_generators():
             torch.manual_seed(int(self.seed))
             trunk = create_trunk(backbone, input_shape=shape)
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
