@@ -161,11 +161,12 @@ def test_the_seed_decides(name, straight):
     assert not np.array_equal(other.project(FEATURES), bp.load(straight / name).project(FEATURES))
 
 
-def test_the_seed_decides_in_several_threads_too():
+@pytest.mark.parametrize("name", ["dtsh"])
+def test_the_seed_decides_in_several_threads_too(name):
     """Of DTSH, which draws from torch's own generator at every step."""
 
     def fit(seed):
-        hasher = before_each_step(create("dtsh", seed=seed), lambda: time.sleep(0.002))
+        hasher = before_each_step(create(name, seed=seed), lambda: time.sleep(0.002))
         return hasher.fit(FEATURES, LABELS).project(FEATURES)
 
     state = torch.get_rng_state()
@@ -176,14 +177,15 @@ def test_the_seed_decides_in_several_threads_too():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_fit_that_fails_lets_others_train():
+@pytest.mark.parametrize("name", ["dtsh"])
+def test_a_fit_that_fails_lets_others_train(name):
     def fail():
         raise KeyError("as a method of one's own may")
 
     with pytest.raises(KeyError):
-        before_each_step(create("dtsh"), fail).fit(FEATURES, LABELS)
+        before_each_step(create(name), fail).fit(FEATURES, LABELS)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(create("dtsh").fit, FEATURES, LABELS).result(timeout=60)
+        pool.submit(create(name).fit, FEATURES, LABELS).result(timeout=60)
 
 
 # ---- odd data

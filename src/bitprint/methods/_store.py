@@ -47,8 +47,8 @@ def write_model(
     }
     try:
         description = json.dumps(document, indent=2) + "\n"
-    except RecursionError:  # options of a model that was read are whatever its file says
-        raise ValueError("the model has options nested too deeply to be written") from None
+    except RecursionError:  # the options of a model that was read are what its file says
+        raise ValueError("options or facts of the model are nested too deeply to write") from None
     write_atomically(folder / "model.safetensors", weights)
     write_atomically(folder / "model.json", description.encode())
 
