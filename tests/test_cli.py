@@ -563,7 +563,10 @@ def test_more_bits_than_features_are_refused_before_these_are_computed(
 
 @pytest.mark.parametrize(
     ("option", "part"),
-    [("--top", "top must be at least 1"), ("--protocol", "there are protocols 1 and 2, got 0")],
+    [
+        ("--top", "top must be a whole number of at least 1"),
+        ("--protocol", "there are protocols 1 and 2, got 0"),
+    ],
 )
 def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
@@ -577,8 +580,8 @@ def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monk
         ("--empty", "ignore", "empty is one of skip, zero; got 'ignore'"),
         ("--ties", "random", "ties is one of expected, stable"),
         ("--denominator", "v1", "denominator is one of retrieved, total, min; got 'v1'"),
-        ("--radius", -1, "radius must be at least 0, got -1"),
-        ("--cutoffs", "0,5", "every cutoff must be at least 1, got 0"),
+        ("--radius", -1, "radius must be a whole number of at least 0, got -1"),
+        ("--cutoffs", "0,5", "every cutoff must be a whole number of at least 1, got 0"),
         ("--cutoffs", "10,many", "--cutoffs takes numbers with commas, such as 10,100; got"),
     ],
 )
@@ -610,6 +613,7 @@ def test_conventions_are_checked_before_images_are_read(
         ),
         (["train", "digits", "--out", "x", "--set", "mirror=no"], "mirror must be true or false"),
         (["train", "digits", "--out", "x", "--set", "seed=a"], "seed must be a whole number"),
+        (["train", "digits", "--out", "x", "--set", "eta=" + 9999 * "["], "eta must be a number"),
         (["train", "digits", "--out", "x", "--backbone", "nothing"], "nothing"),
         (["train", "digits", "--out", "x", "--protocol", 0], "protocols 1 and 2, got 0"),
         (

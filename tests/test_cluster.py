@@ -608,6 +608,18 @@ def test_partitions_without_a_readable_file(tmp_path):
     assert failures(tmp_path) == [("a", "/a", "x, y\n")]
 
 
+@pytest.mark.parametrize("text", ["[" * 200_000, "{", "{}", "[1]", "[" + "9" * 5000 + "]"])
+def test_damaged_lists_of_files_are_refused(text, tmp_path):
+    write_folder(tmp_path, ["a", "b"])
+    path, job = tmp_path / "_listing.parquet", read_job(tmp_path)
+    table = parquet.read_table(path)
+    lists = {b"left_out": text, b"failed": text}
+    parquet.write_table(table.replace_schema_metadata(table.schema.metadata | lists), path)
+    for read in (partitions.read_left_out, lambda folder: partitions.write_failed(folder, job)):
+        with pytest.raises(ValueError, match=r"_listing.parquet: damaged \("):
+            read(tmp_path)
+
+
 def test_damaged_folders_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="not a folder of codes"):
         read_codes(tmp_path)

@@ -19,7 +19,7 @@ def test_distance_is_the_weight_of_the_bits_that_differ(bits):
     for q, i in np.ndindex(4, 15):
         one, other = queries.signs()[q], codes.signs()[i]
         expected = sum(weights[k] for k in range(bits) if one[k] != other[k])
-        assert found[q, i] == pytest.approx(expected, rel=1e-12, abs=1e-15)
+        assert found[q, i] == pytest.approx(expected, abs=1e-9 * weights.sum())
 
 
 def test_equal_weights_give_the_figures_of_hamming_distance():
@@ -30,6 +30,36 @@ def test_equal_weights_give_the_figures_of_hamming_distance():
     np.testing.assert_allclose(weighted.average_precision, plain.average_precision, rtol=1e-12)
     for mine, theirs in zip(weighted.pr_curve, plain.pr_curve, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("weight", [0.1, 1 / 3, 1e-300, 5e-324, 1e300])
+def test_equal_weights_tie_what_hamming_distance_ties(weight):
+    codes, queries = random_codes(2000, 24), random_codes(50, 24, seed=1)
+    labels, query_labels = np.arange(2000) % 3, np.arange(50) % 3
+    weighted = WeightedCodes(codes, np.full(24, weight))
+    _, first = np.unique(queries.hamming(codes), return_inverse=True)
+    _, second = np.unique(weighted.distances(queries), return_inverse=True)
+    np.testing.assert_array_equal(first, second)
+    plain = evaluate(queries, query_labels, codes, labels)
+    assert evaluate(queries, query_labels, weighted, labels).map == pytest.approx(plain.map, 1e-12)
+
+
+def test_sums_of_other_weights_tie_too():
+    codes = Codes.from_signs([[-1, 1, 1, -1], [1, -1, -1, -1], [1, 1, 1, -1]])
+    weighted = WeightedCodes(codes, [0.3, 0.1, 0.2, 0.7])
+    near, same, far = weighted.distances(Codes.from_signs([[1, 1, 1, -1]]))[0]
+    assert (near == same, far) == (True, 0)
+
+
+def test_exact_sums_are_left_as_they_are():
+    """The first bit weighs more than all others together, and the last one still decides."""
+    codes = Codes.from_signs(1 - 2 * np.eye(52, dtype=int))
+    weights = 2.0 ** np.arange(52)[::-1]
+    found = WeightedCodes(codes, weights).distances(Codes.from_signs(np.ones((1, 52))))
+    np.testing.assert_array_equal(found[0], weights)
+    both = Codes.from_signs([[-1] + [1] * 51, [-1] + [1] * 50 + [-1]])
+    one, other = WeightedCodes(both, weights).distances(both[:1])[0]
+    assert (one, other) == (0, 1)
 
 
 def test_weights_change_the_ranking():

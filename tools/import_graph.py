@@ -23,7 +23,16 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "from images to codes": ("methods", "features"),
     "training": ("training",),
     "inputs and forms of codes": ("data", "nets", "quantised", "weighted"),
-    "ground": ("codes", "supervision", "devices", "files", "parallel", "words", "version"),
+    "ground": (
+        "codes",
+        "supervision",
+        "arguments",
+        "devices",
+        "files",
+        "parallel",
+        "words",
+        "version",
+    ),
 }
 """Rooms of the house from top to bottom: each may import from layers below its own only.
 

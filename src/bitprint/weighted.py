@@ -12,7 +12,9 @@ class WeightedCodes:
     """N codes of K bits with a weight for each bit, compared by weighted Hamming distance.
 
     The distance of two codes is the sum of the weights of the bits in which they differ. It is
-    real-valued, so an index does not search by it; `bitprint.evaluate` ranks by it.
+    real-valued, so an index does not search by it; `bitprint.evaluate` ranks by it. Sums that
+    floating-point numbers cannot hold exactly are rounded to some 1e-9 of the sum of all weights,
+    so that equal distances are equal in whatever order their weights are added.
 
     Parameters
     ----------
@@ -38,6 +40,7 @@ class WeightedCodes:
             raise ValueError("weights of bits are finite and not below zero")
         self.codes = codes
         self.weights = weights
+        self._step = _rounding_step(weights)
 
     @property
     def bits(self) -> int:
@@ -59,6 +62,10 @@ class WeightedCodes:
         columns = zip(tables, queries.packed.T, self.codes.packed.T, strict=True)
         for table, mine, theirs in columns:
             distances += table[mine[:, None] ^ theirs[None, :]]
+        if self._step:
+            distances /= self._step
+            np.rint(distances, out=distances)
+            distances *= self._step
         return distances
 
     def __len__(self) -> int:
@@ -66,3 +73,16 @@ class WeightedCodes:
 
     def __repr__(self) -> str:
         return f"WeightedCodes({len(self)} x {self.bits} bits)"
+
+
+def _rounding_step(weights: NDArray[np.float64]) -> float:
+    """A power of two to round sums of weights to; 0 where no sum has a rounding error.
+
+    There is none where all weights are multiples of a number of which float64 holds as many as
+    their sum: whole numbers, say.
+    """
+    exponent = int(np.frexp(weights.sum())[1])
+    unit = np.ldexp(1.0, max(exponent - 53, -1074))
+    if not np.any(weights % unit):
+        return 0.0
+    return float(np.ldexp(1.0, exponent - 30))

@@ -187,6 +187,25 @@ def test_generic_without_labels():
         generic_split(None, 1)
 
 
+def test_large_class_numbers_take_no_memory():
+    labels = np.repeat([0, 1, 2], [30, 20, 10])
+    large = np.array([7, 2**40, 2**53 - 1])[labels]
+    for protocol in (1, 2):
+        split = generic_split(large, protocol)
+        assert split.fingerprint == generic_split(labels, protocol).fingerprint
+    drawn = make_split(large, queries_per_class=2, training_per_class=3)
+    assert (
+        drawn.fingerprint
+        == make_split(labels, queries_per_class=2, training_per_class=3).fingerprint
+    )
+    with pytest.raises(ValueError, match=f"class {2**53 - 1} has 10 images left"):
+        make_split(large, queries_per_class=11)
+    with pytest.raises(ValueError, match=f"class {2**40} has one image only"):
+        generic_split([0, 0, 2**40], 1)
+    with pytest.raises(ValueError, match="6,000 of each class"):
+        cifar10_split(np.full(60_000, 2**40), 1)
+
+
 def test_classes_that_are_too_small_are_named():
     with pytest.raises(ValueError, match="pets: class 2 has one image only"):
         generic_split([0, 0, 1, 1, 2], 1, name="pets")

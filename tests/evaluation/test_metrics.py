@@ -193,13 +193,27 @@ def test_summary_names_the_convention(task):
         ({"ties": "random"}, "ties is one of expected, stable, optimistic, pessimistic"),
         ({"denominator": "v1"}, "denominator is one of retrieved, total, min; got 'v1'"),
         ({"empty": "ignore"}, "empty is one of skip, zero"),
-        ({"top": 0}, "top must be at least 1, got 0"),
-        ({"top": -1}, "top must be at least 1, got -1"),
-        ({"chunk": 0}, "chunk must be at least 1"),
-        ({"radius": -1}, "radius must be at least 0"),
-        ({"cutoffs": (0, 5)}, "every cutoff must be at least 1, got 0"),
+        ({"top": 0}, "top must be a whole number of at least 1, got 0"),
+        ({"top": -1}, "top must be a whole number of at least 1, got -1"),
+        ({"chunk": 0}, "chunk must be a whole number of at least 1"),
+        ({"radius": -1}, "radius must be a whole number of at least 0"),
+        ({"cutoffs": (0, 5)}, "every cutoff must be a whole number of at least 1, got 0"),
+        ({"cutoffs": [5, 2.5]}, "every cutoff must be a whole number of at least 1, got 2.5"),
+        ({"cutoffs": [5, "all"]}, "every cutoff must be a whole number of at least 1, got 'all'"),
+        ({"top": 2.5}, "top must be a whole number of at least 1, got 2.5"),
+        ({"top": True}, "top must be a whole number of at least 1, got True"),
+        ({"radius": 1.5}, "radius must be a whole number of at least 0, got 1.5"),
+        ({"radius": None}, "radius must be a whole number of at least 0, got None"),
+        ({"chunk": 1.5}, "chunk must be a whole number of at least 1, got 1.5"),
     ],
 )
 def test_options_are_checked(task, options, message):
     with pytest.raises(ValueError, match=message):
         evaluate(*task, **options)
+
+
+def test_whole_numbers_may_be_of_numpy(task):
+    plain = evaluate(*task, top=50, radius=3, cutoffs=[5, 10], chunk=2)
+    options = {"top": np.int64(50), "radius": np.uint8(3), "cutoffs": np.array([5, 10])}
+    report = evaluate(*task, **options, chunk=np.int32(2))
+    assert json.dumps(report.as_dict()) == json.dumps(plain.as_dict())

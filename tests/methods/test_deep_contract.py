@@ -6,6 +6,8 @@ import os
 import random
 import re
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -157,6 +159,33 @@ def test_a_clone_learns_the_same(name, straight):
 def test_the_seed_decides(name, straight):
     other = create(name, seed=1).fit(FEATURES, LABELS)
     assert not np.array_equal(other.project(FEATURES), bp.load(straight / name).project(FEATURES))
+
+
+@pytest.mark.parametrize("name", ["dtsh"])
+def test_the_seed_decides_in_several_threads_too(name):
+    """Of DTSH, which draws from torch's own generator at every step."""
+
+    def fit(seed):
+        hasher = before_each_step(create(name, seed=seed), lambda: time.sleep(0.002))
+        return hasher.fit(FEATURES, LABELS).project(FEATURES)
+
+    state = torch.get_rng_state()
+    alone = [fit(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(fit, range(4)))
+    np.testing.assert_array_equal(together, alone)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", ["dtsh"])
+def test_a_fit_that_fails_lets_others_train(name):
+    def fail():
+        raise KeyError("as a method of one's own may")
+
+    with pytest.raises(KeyError):
+        before_each_step(create(name), fail).fit(FEATURES, LABELS)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(create(name).fit, FEATURES, LABELS).result(timeout=60)
 
 
 # ---- odd data

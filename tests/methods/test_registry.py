@@ -291,6 +291,11 @@ DAMAGE = {
         "model.json is missing",
     ),
     "not JSON": (lambda f: (f / "model.json").write_text("{"), ValueError, "not valid JSON"),
+    "JSON without end": (
+        lambda f: (f / "model.json").write_text("[" * 200_000),
+        ValueError,
+        "not valid JSON .*recursion",
+    ),
     "not text": (lambda f: (f / "model.json").write_bytes(b"\xff\xfe\x00"), ValueError, "JSON"),
     "foreign JSON": (
         lambda f: (f / "model.json").write_text('{"name": "left-pad"}'),
@@ -320,6 +325,16 @@ def test_damaged_model_folders_are_refused(kind, folder):
     assert one_sentence(raised)
 
 
+def test_what_is_too_deeply_nested_to_be_written_is_refused(tmp_path):
+    """As options of a loaded model can be: some versions of Python read deeper than they write."""
+    nested = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        fitted(bp.list_methods()[0]).save(tmp_path, note=nested)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         bp.load(tmp_path / "nowhere")
@@ -337,3 +352,56 @@ def test_values_of_the_wrong_kind_are_refused_in_one_sentence(name):
 def test_its_own_values_are_of_the_right_kind(name):
     options = create(name).get_params(deep=False)
     assert bp.create(name, **options).get_params(deep=False) == options
+
+
+@pytest.mark.filterwarnings("ignore:.*gives one code")
+@every_method
+def test_numbers_may_be_of_numpy(name, tmp_path):
+    kinds = {bool: np.bool_, int: np.int64, float: np.float64}
+    plain = create(name, 12, seed=3)
+    options = {
+        option: kinds.get(type(value), lambda same: same)(value)
+        for option, value in plain.get_params(deep=False).items()
+    }
+    codes = plain.fit(FEATURES, LABELS).encode(FEATURES)
+    made = [bp.create(name, **options), method(name)(**options)]
+    assert not any(isinstance(value, np.generic) for value in made[0].get_params().values())
+    for hasher in made:
+        assert hasher.fit(FEATURES, LABELS).encode(FEATURES) == codes
+        hasher.save(tmp_path)
+        assert bp.load(tmp_path).encode(FEATURES) == codes
+    if len(made) == 2:
+        parameters = hasher.get_params(deep=False)
+        assert all(parameters[option] is value for option, value in options.items())
+
+
+SEEDS = "seed must be a whole number from 0 to 2\\^63 - 1, got "
+
+
+@every_method
+def test_seeds_that_not_all_generators_take_are_refused(name):
+    for seed in (-1, 2**63, 2**64, np.int64(-3)):
+        with pytest.raises(ValueError, match=f"^{SEEDS}{seed}$"):
+            bp.create(name, 8, seed=seed)
+    hasher = create(name)
+    if "seed" in hasher.get_params():
+        for seed in (-1, 2**64, 1.5, True, None):
+            with pytest.raises(ValueError, match=f"^{SEEDS}"):
+                hasher.set_params(seed=seed).fit(FEATURES, LABELS)
+        hasher.set_params(seed=2**63 - 1).fit(FEATURES, LABELS)
+
+
+@every_method
+def test_other_bits_than_were_fitted_are_refused(name, tmp_path):
+    hasher = create(name, 8).fit(FEATURES, LABELS)
+    codes = hasher.encode(FEATURES)
+    fitted(name).save(tmp_path)
+    for used in (hasher, bp.load(tmp_path)):
+        was = used.bits
+        for bits in (1, 4, 16):
+            used.set_params(bits=bits)
+            for use in (used.encode, used.encode_queries, used.project, used.save):
+                with pytest.raises(ValueError, match=f"{was} bits, and bits is now {bits}; fit"):
+                    use(FEATURES if use != used.save else tmp_path)
+    assert hasher.set_params(bits=8).encode(FEATURES) == codes
+    assert hasher.set_params(bits=4).fit(FEATURES, LABELS).encode(FEATURES).bits == 4

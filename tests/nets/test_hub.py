@@ -163,6 +163,9 @@ def test_errors_in_one_sentence(tmp_path):
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(ValueError, match="no model that transformers opens"):
         create_trunk(name, input_shape=(32, 32, 3))
+    (tmp_path / "config.json").write_text("[" * 200_000)
+    with pytest.raises(ValueError, match=r"no model that transformers opens: .*recursion"):
+        create_trunk(name, input_shape=(32, 32, 3))
     with pytest.raises(ValueError, match="no square"):
         _read_preprocessing(PROCESSOR | {"size": {"height": 32, "width": 48}}, "folder")
     with pytest.raises(ValueError, match="lacks image_mean"):

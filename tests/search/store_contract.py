@@ -461,9 +461,12 @@ class StoreContract:
             for call, message in [
                 (lambda: index.search(random_codes(1, 8)), "7 bits, got 8"),
                 (lambda: index.within(random_codes(1, 6)), "7 bits, got 6"),
-                (lambda: index.search(random_codes(1, 7), k=0), "k is a whole number"),
-                (lambda: index.search(random_codes(1, 7), k=True), "k is a whole number"),
-                (lambda: index.within(random_codes(1, 7), radius=-1), "radius is a whole number"),
+                (lambda: index.search(random_codes(1, 7), k=0), "k must be a whole number"),
+                (lambda: index.search(random_codes(1, 7), k=True), "k must be a whole number"),
+                (
+                    lambda: index.within(random_codes(1, 7), radius=-1),
+                    "radius must be a whole number",
+                ),
                 (lambda: index.items(["x", "y"]), "no id 'y'"),
                 (lambda: index.items([3]), "no id 3"),
                 (lambda: index.remove([3]), "no id 3"),

@@ -188,7 +188,7 @@ def test_what_approximate_searches_ask_for(postgres_places):
         with pytest.raises(ValueError, match="no graph"):
             index.search(random_codes(1, 12), approximate=True)
         for options, message in [
-            ({"m": 1}, "m is a whole number of at least 2"),
+            ({"m": 1}, "m must be a whole number of at least 2"),
             ({"m": 101}, "m is at most 100"),
             ({"m": 16, "ef_construction": 31}, "ef_construction is .* at least 32"),
             ({"ef_construction": 1001}, "at most 1000"),

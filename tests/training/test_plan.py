@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -19,6 +20,20 @@ def test_rates_are_finite_and_not_negative(name, value):
     with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0"):
         Training(**{name: value})
     assert getattr(Training(**{name: 0}), name) == 0
+
+
+def test_numbers_of_numpy_become_plain_ones():
+    given = {"epochs": np.int64(2), "batch_size": np.uint8(16), "lr": np.float32(0.25)}
+    given |= {"freeze_norms": np.True_, "per_class": np.int32(3), "momentum": np.float64(0.5)}
+    training = Training(**given)
+    for name, value in given.items():
+        assert getattr(training, name) == value
+        assert type(getattr(training, name)) is type(value.item())
+    assert json.loads(json.dumps(vars(training))) == vars(training)
+    with pytest.raises(ValueError, match="epochs must be a whole number"):
+        Training(epochs=np.float64(2))
+    with pytest.raises(ValueError, match="epochs must be a whole number"):
+        Training(epochs=np.True_)
 
 
 def test_shares_are_shares():

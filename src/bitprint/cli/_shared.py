@@ -170,6 +170,6 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"--set takes options of a method, and {name} is none")
         try:
             options[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             options[name] = value
     return options

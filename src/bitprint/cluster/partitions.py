@@ -185,8 +185,7 @@ def read_listing(folder: Path, job: Job) -> pa.Table:
 
 def read_left_out(folder: Path) -> list[str]:
     """Read the paths of pictures in other formats, none where an earlier version has listed."""
-    left_out: list[str] = json.loads(_facts(folder / _LISTING).get("left_out", "[]"))
-    return left_out
+    return _listed(folder / _LISTING, "left_out", str)
 
 
 def part_name(number: int) -> str:
@@ -230,7 +229,7 @@ def write_failed(folder: Path, job: Job) -> int:
     """Write `failed.csv`: id, path and reason of every file without a code; return how many."""
     finished = finished_partitions(folder, job)
     paths = [folder / _LISTING, *(folder / part_name(number) for number in finished)]
-    failed = [row for path in paths for row in json.loads(_facts(path)["failed"])]
+    failed = [row for path in paths for row in _listed(path, "failed", list)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("id", "path", "reason"))
@@ -297,6 +296,18 @@ def _to_bytes(table: pa.Table) -> bytes:
         write_page_checksum=True,
     )
     return bytes(sink.getvalue())
+
+
+def _listed(path: Path, name: str, kind: type) -> list[Any]:
+    """A list of some kind in the metadata of one of our files; empty where there is none."""
+    text = _facts(path).get(name, "[]")
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(listed, list) or not all(isinstance(row, kind) for row in listed):
+        raise _damaged(path, f"its list {name}")
+    return listed
 
 
 def _facts(path: Path) -> dict[str, str]:

@@ -107,7 +107,7 @@ def cifar10_split(labels: ArrayLike, protocol: int, seed: int = 0) -> Split:
     MAP is over the whole database.
     """
     labels = check_labels(labels)
-    if labels.shape != (60_000,) or np.bincount(labels).tolist() != [6_000] * 10:
+    if not np.array_equal(np.sort(labels, axis=0), np.repeat(np.arange(10), 6_000)):
         raise ValueError(
             "the protocols of CIFAR-10 are for all its 60,000 images, 6,000 of each class; "
             "use generic_split for a part of it"
@@ -179,18 +179,19 @@ def make_split(
     >>> make_split(np.arange(30) % 3, queries_per_class=2, training_per_class=5)
     Split('images', seed 0: 6 queries, 15 training, 24 database)
     """
-    labels = check_labels(labels)
+    labels, classes = _numbered(check_labels(labels))
     rng = np.random.default_rng(seed)
     free = np.ones(len(labels), bool)
     totals = _class_totals(labels)
-    queries = _draw(labels, np.where(totals > 0, queries_per_class, 0), free, rng, "queries")
+    wanted = np.where(totals > 0, queries_per_class, 0)
+    queries = _draw(labels, classes, wanted, free, rng, "queries")
     free[queries] = False
     database = np.flatnonzero(free)
     if training_per_class is None:
         training = database
     else:
         wanted = np.where(totals > 0, training_per_class, 0)
-        training = _draw(labels, wanted, free, rng, "training images")
+        training = _draw(labels, classes, wanted, free, rng, "training images")
     return Split(queries, training, database, name, seed, map_at)
 
 
@@ -231,11 +232,12 @@ def generic_split(
     if labels is None and count is None:
         raise ValueError("a set without labels can only be split when its count is given")
     labels = np.zeros(count or 0, np.int64) if labels is None else check_labels(labels, count)
+    labels, classes = _numbered(labels)
     totals = _class_totals(labels)
     if totals.sum() == 0:
         raise ValueError(f"{name}: no image has a label, so there is nothing to split by")
     if np.any(totals == 1):
-        number = int(np.argmax(totals == 1))
+        number = int(classes[np.argmax(totals == 1)])
         small_one = number if label_names is None else label_names[number]
         raise ValueError(
             f"{name}: class {small_one!r} has one image only; "
@@ -244,15 +246,16 @@ def generic_split(
     rng = np.random.default_rng(seed)
     free = np.ones(len(labels), bool)
     shares = np.ceil(QUERY_SHARE * totals).astype(np.int64)
-    queries = _draw(
-        labels, np.minimum(shares, MOST_QUERIES), free, rng, "queries", count_all_labels=True
-    )
+    wanted = np.minimum(shares, MOST_QUERIES)
+    queries = _draw(labels, classes, wanted, free, rng, "queries", count_all_labels=True)
     free[queries] = False
     database = np.flatnonzero(free)
     if small:
         left = totals - _class_totals(labels[queries])  # Every class has a query: same length.
         wanted = np.minimum(left, MOST_TRAINING)
-        training = _draw(labels, wanted, free, rng, "training images", count_all_labels=True)
+        training = _draw(
+            labels, classes, wanted, free, rng, "training images", count_all_labels=True
+        )
     else:
         training = database
     return Split(queries, training, database, f"{name}/{protocol}", seed)
@@ -264,6 +267,14 @@ def _is_small(protocol: int) -> bool:
     return protocol == 1
 
 
+def _numbered(labels: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
+    """Labels with the classes that occur numbered from 0, and the numbers they had."""
+    if labels.ndim == 2:
+        return labels, np.arange(labels.shape[1])
+    classes, numbered = np.unique(labels, return_inverse=True)
+    return numbered, classes
+
+
 def _class_totals(labels: NDArray) -> NDArray[np.int64]:
     totals: NDArray[np.int64] = (
         labels.sum(axis=0, dtype=np.int64) if labels.ndim == 2 else np.bincount(labels)
@@ -273,6 +284,7 @@ def _class_totals(labels: NDArray) -> NDArray[np.int64]:
 
 def _draw(
     labels: NDArray,
+    classes: NDArray[np.int64],
     wanted: NDArray[np.int64],
     free: NDArray[np.bool_],
     rng: np.random.Generator,
@@ -294,7 +306,8 @@ def _draw(
         choices = np.flatnonzero(members & free & ~taken)
         if len(choices) < need:
             raise ValueError(
-                f"class {number} has {len(choices)} images left and {need} {purpose} are wanted"
+                f"class {classes[number]} has {len(choices)} images left "
+                f"and {need} {purpose} are wanted"
             )
         taken[rng.permutation(choices)[:need]] = True
     return np.flatnonzero(taken)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitprint.arguments import check_whole, plain
 from bitprint.codes import Codes
 from bitprint.evaluation import curves
 from bitprint.evaluation.average_precision import DENOMINATORS, TIES, average_precision
@@ -93,11 +94,12 @@ def evaluate(
     >>> evaluate(query, [0], database, [0, 0, 1, 1], ties="optimistic").map
     1.0
     """
-    cutoffs = sorted(set(cutoffs))
+    cutoffs, top, radius = list(cutoffs), plain(top), plain(radius)
     convention: dict[str, Any] = {"top": top, "ties": ties, "denominator": denominator}
     check_conventions(**convention, empty=empty, radius=radius, cutoffs=cutoffs)
-    _check_at_least("chunk", chunk, 1)
-    ranks = np.array([n for n in cutoffs if n <= len(database_codes)], np.int64)
+    if chunk is not None:
+        check_whole("chunk", chunk, 1)
+    ranks = np.array([n for n in sorted(set(cutoffs)) if n <= len(database_codes)], np.int64)
     if isinstance(database_codes, Codes) and isinstance(query_codes, Codes):
         task = Task(query_codes, query_labels, database_codes, database_labels)
         found = _by_hamming(task, ranks, radius, device, chunk, convention, skip=empty == "skip")
@@ -153,9 +155,11 @@ def check_conventions(
     _check_choice("ties", ties, TIES)
     _check_choice("denominator", denominator, DENOMINATORS)
     _check_choice("empty", empty, EMPTY)
-    _check_at_least("top", top, 1)
-    _check_at_least("radius", radius, 0)
-    _check_at_least("every cutoff", min(cutoffs, default=None), 1)
+    if top is not None:
+        check_whole("top", top, 1)
+    check_whole("radius", radius, 0)
+    for cutoff in cutoffs:
+        check_whole("every cutoff", cutoff, 1)
 
 
 class _Found(NamedTuple):
@@ -257,8 +261,3 @@ def _check_any_relevant(relevant: NDArray) -> None:
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} is one of {', '.join(choices)}; got {value!r}")
-
-
-def _check_at_least(name: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")

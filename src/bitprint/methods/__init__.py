@@ -6,6 +6,7 @@ import os
 from dataclasses import fields
 from typing import Any, get_type_hints
 
+from bitprint.arguments import check_seed, plain
 from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._options import check_kinds, check_names
@@ -90,8 +91,8 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
         Length of the codes.
     **options
         Arguments of the method's class. For a deep method, the fields of `Training` may be given
-        here too; those that are not given are the method's own. A `seed` may be given to every
-        method, also to one that draws nothing at random.
+        here too; those that are not given are the method's own. A `seed`, from 0 to 2^63 - 1,
+        may be given to every method, also to one that draws nothing at random.
 
     Examples
     --------
@@ -100,13 +101,15 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     """
     cls = method(name)
     kinds = _kinds(cls)
+    options = {option: plain(value) for option, value in options.items()}
     check_names(name, options, set(kinds))
     check_kinds(name, options, kinds)
+    check_seed(options.get("seed", 0))
     if issubclass(cls, DeepHasher):
         options = _gather_training(cls, options)
     if "seed" not in cls._get_param_names():
         options.pop("seed", None)
-    return cls(bits, **options)
+    return cls(plain(bits), **options)
 
 
 def load(folder: str | os.PathLike[str]) -> Hasher:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from bitprint.arguments import check_seed, plain
 from bitprint.codes import Codes, check_bits
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
@@ -59,6 +60,8 @@ class Hasher(BaseEstimator, ABC):
 
     bits: int
 
+    _fitted_bits: int | None = None  # of a method that writes its own `fit`
+
     @abstractmethod
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
         """Learn from N images (an `ImageSet`) or features (N, d), and their labels."""
@@ -85,7 +88,7 @@ class Hasher(BaseEstimator, ABC):
         **about
             Further facts for `model.json`, such as the training data: values JSON can hold.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         arrays, fitted = self._export()
         document = {
             "method": self.name,
@@ -97,8 +100,7 @@ class Hasher(BaseEstimator, ABC):
 
     def _options(self) -> dict[str, Any]:
         """Constructor arguments as JSON values."""
-        options = self.get_params(deep=False)
-        return {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
+        return {name: plain(value) for name, value in self.get_params(deep=False).items()}
 
     @abstractmethod
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
@@ -107,6 +109,20 @@ class Hasher(BaseEstimator, ABC):
     @abstractmethod
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
         """Take the state that `_export` gave."""
+
+    def _check_numbers(self) -> None:
+        """Raise a ValueError unless the method can have this many bits, and this seed."""
+        check_bits(self.bits)
+        check_seed(getattr(self, "seed", 0))  # not every method draws
+
+    def _check_fitted(self) -> None:
+        """Raise unless there is something to encode with, and it is of this many bits."""
+        check_is_fitted(self)
+        if self._fitted_bits not in (None, self.bits):
+            raise ValueError(
+                f"{self.name} was fitted with {self._fitted_bits} bits, and bits is now "
+                f"{self.bits}; fit it again"
+            )
 
     def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray | None:
         """Labels as given, or those of the image set; an error where the method needs them."""
@@ -159,7 +175,7 @@ class FeatureHasher(TransformerMixin, Hasher):
 
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
         """Learn from features (N, d), and labels where the method needs them."""
-        check_bits(self.bits)
+        self._check_numbers()
         features = as_features(data)
         if len(features) == 0:
             raise ValueError("there are no training items")
@@ -169,11 +185,12 @@ class FeatureHasher(TransformerMixin, Hasher):
         self.check_width(features.shape[1])
         self.n_features_in_ = features.shape[1]
         self._fit(features, labels)
+        self._fitted_bits = self.bits
         return self
 
     def project(self, data: Data) -> NDArray[np.float32]:
         """Real-valued outputs, shape (N, K), whose signs are the codes."""
-        check_is_fitted(self)
+        self._check_fitted()
         features = as_features(data)
         if features.shape[1] != self.n_features_in_:
             raise ValueError(
@@ -216,3 +233,4 @@ class FeatureHasher(TransformerMixin, Hasher):
         width = self._project(np.zeros((1, self.n_features_in_), np.float32)).shape[1]
         if width != self.bits:
             raise ValueError(f"weights for {width} bits in a model of {self.bits}")
+        self._fitted_bits = self.bits

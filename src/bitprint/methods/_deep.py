@@ -14,10 +14,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from bitprint.codes import check_bits
 from bitprint.data.feed import Feed, Source, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
@@ -28,7 +26,7 @@ from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.supervision import check_several_classes, class_count, class_matrix
 from bitprint.training.distributed import Workers, current_workers
-from bitprint.training.loop import train
+from bitprint.training.loop import own_generators, train
 from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
 from bitprint.training.state import State
@@ -108,7 +106,8 @@ class DeepHasher(Hasher):
     ) -> Self:
         """Train the network.
 
-        Inside of `bitprint.training.distributed.joined` all processes train it together.
+        Inside of `bitprint.training.distributed.joined` all processes train it together. Threads
+        of one process train one after the other, as they share torch's random generators.
 
         Parameters
         ----------
@@ -124,7 +123,7 @@ class DeepHasher(Hasher):
         about : dict, optional
             Further facts for the run's `model.json`, as in `save`.
         """
-        check_bits(self.bits)
+        self._check_numbers()
         source = as_source(data)
         labels = self._check_labels(data, labels, len(source))
         assert labels is not None
@@ -147,7 +146,7 @@ class DeepHasher(Hasher):
             Feed(source, device, workers.part),
             state,
             training,
-            seed=self.seed,
+            seed=int(self.seed),
             run=folder,
             progress=progress,
             workers=workers,
@@ -155,6 +154,7 @@ class DeepHasher(Hasher):
         self.net_ = net.eval()
         with torch.no_grad():
             self.finish(net, state, Feed(source, device))
+        self._fitted_bits = self.bits
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
         self.label_names_ = _label_names(data)
@@ -167,7 +167,7 @@ class DeepHasher(Hasher):
 
     def project(self, data: Data) -> NDArray[np.float32]:
         """Outputs of the hash layer, shape (N, K)."""
-        check_is_fitted(self)
+        self._check_fitted()
         source = as_source(data)
         shape = item_shape(source)
         if len(shape) != len(self.input_shape_) or (len(shape) == 1 and shape != self.input_shape_):
@@ -272,8 +272,8 @@ class DeepHasher(Hasher):
         backbone = self.backbone
         if backbone == "auto":
             backbone = "mlp" if len(shape) == 1 else "efficientnet-lite0"
-        with torch.random.fork_rng([]):
-            torch.manual_seed(self.seed)
+        with own_generators():
+            torch.manual_seed(int(self.seed))
             trunk = create_trunk(backbone, input_shape=shape)
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
@@ -334,6 +334,7 @@ class DeepHasher(Hasher):
         net = self._described(fitted)
         net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
         self.net_ = _place(net, pick_device(self.device), self.training or self.default_training)
+        self._fitted_bits = self.bits
         self.input_shape_ = tuple(fitted["input_shape"])
         self.classes_ = fitted["classes"]
         self.label_names_ = fitted["label_names"]

@@ -45,8 +45,12 @@ def write_model(
             "python": platform.python_version(),
         },
     }
+    try:
+        description = json.dumps(document, indent=2) + "\n"
+    except RecursionError:  # the options of a model that was read are what its file says
+        raise ValueError("options or facts of the model are nested too deeply to write") from None
     write_atomically(folder / "model.safetensors", weights)
-    write_atomically(folder / "model.json", (json.dumps(document, indent=2) + "\n").encode())
+    write_atomically(folder / "model.json", description.encode())
 
 
 def find_model(folder: str | os.PathLike[str]) -> Path:
@@ -94,7 +98,7 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{folder}: its training is not finished; the same `bitprint train` goes on with it"
             ) from None
         raise FileNotFoundError(f"{folder}: not a model folder, model.json is missing") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError(f"{path}: not a description of a Bitprint model")

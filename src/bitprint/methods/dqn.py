@@ -189,7 +189,7 @@ class DQN(DeepHasher):
         vectors, codebooks = state.tensors["Z"], state.tensors["C"]
         if not state.tensors["quantised"]:
             books, entries, _ = codebooks.shape
-            generator = torch.Generator().manual_seed(self.seed)
+            generator = torch.Generator().manual_seed(int(self.seed))
             codebooks = random_codebooks(vectors, books, entries, generator)
             state.tensors["quantised"] = torch.ones_like(state.tensors["quantised"])
         state.tensors["C"] = codebooks = improve(vectors, codebooks, _LLOYD_ITERATIONS)

@@ -7,7 +7,6 @@ from typing import Self
 
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from bitprint.codes import Codes, check_bits
@@ -115,11 +114,11 @@ class DSCH(DeepHasher):
         The bits are in order of weight, so that shorter codes begin longer ones. The network below
         the hash layer is shared, not copied.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if check_bits(bits) > self.bits:
             raise ValueError(f"a model of {self.bits} bits cannot be truncated to {bits}")
         shorter = copy.copy(self)
-        shorter.bits = bits
+        shorter.bits = shorter._fitted_bits = bits
         shorter.net_ = HashNetwork(self.net_.trunk, self._head().strongest(bits))
         shorter.net_.mixed = self.net_.mixed
         shorter.net_.mirror = self.net_.mirror
@@ -143,7 +142,7 @@ class DSCH(DeepHasher):
         >>> bp.evaluate(codes, labels, hasher.weigh(codes), labels).queries
         6
         """
-        check_is_fitted(self)
+        self._check_fitted()
         weights = self._head().weights.detach().double().cpu()
         return WeightedCodes(codes, weights.square().numpy())
 

@@ -112,7 +112,7 @@ class DSDH(DeepHasher):
     def prepare(self, state: State) -> None:
         """Buffers: U, the last outputs; B, the codes, at first random signs; weights of images."""
         super().prepare(state)
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(int(self.seed))
         coins = torch.randint(0, 2, (len(state), self.bits), generator=generator)
         state.tensors["B"] = (2.0 * coins - 1).to(state.device)
         state.tensors["changed"] = torch.zeros((), device=state.device)

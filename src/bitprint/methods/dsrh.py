@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bitprint.arguments import check_whole
 from bitprint.methods._deep import DeepHasher, check_weights
 from bitprint.supervision import shared_labels
 from bitprint.training.plan import Training
@@ -119,8 +120,7 @@ class DSRH(DeepHasher):
         super()._check_options(labels)
         check_weights(margin=self.margin)
         check_weights(balance=self.balance, zero=True)
-        if isinstance(self.lists, bool) or not isinstance(self.lists, int) or self.lists < 1:
-            raise ValueError(f"lists must be a whole number of at least 1, got {self.lists!r}")
+        check_whole("lists", self.lists, 1)
 
 
 def draw_lists(relevance: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

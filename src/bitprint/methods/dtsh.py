@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from bitprint.arguments import check_whole
 from bitprint.methods._deep import DeepHasher, check_weights
 from bitprint.methods.discrete import sgn
 from bitprint.supervision import similarity
@@ -122,9 +123,7 @@ class DTSH(DeepHasher):
         if self.triplets not in ("buffer", "batch"):
             raise ValueError(f"triplets must be buffer or batch, got {self.triplets!r}")
         for name in ("positives", "negatives"):
-            count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {count!r}")
+            check_whole(name, getattr(self, name), 1)
         check_weights(eta=self.eta, margin=self.margin or 0.0, zero=True)
 
 

@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from bitprint.codes import Codes
 from bitprint.data.vectors import Data
@@ -92,7 +91,7 @@ class NMLSH(LandmarkHasher):
 
     def encode_queries(self, data: Data) -> Codes:
         """Codes of queries, to be compared with the codes of `encode` by Hamming distance."""
-        check_is_fitted(self)
+        self._check_fitted()
         asking = copy.copy(self)
         asking.weights_, asking.offsets_ = self.query_weights_, self.query_offsets_
         return asking.encode(data)

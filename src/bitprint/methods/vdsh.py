@@ -115,7 +115,7 @@ class VDSH(FeatureHasher):
         self.scale_ = np.where(deviations > 0, deviations, 1.0)
         inputs = torch.from_numpy((rows - self.mean_) / self.scale_).to(device)
         targets = torch.from_numpy(class_matrix(labels)).to(inputs)
-        weights, classifier = random_start(self._widths(), targets.shape[1], self.seed)
+        weights, classifier = random_start(self._widths(), targets.shape[1], int(self.seed))
         network = Auxiliary(
             inputs,
             targets - targets.mean(dim=0),

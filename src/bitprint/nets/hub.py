@@ -62,7 +62,7 @@ class Hub(Trunk):
             config = getattr(config, "vision_config", config)
             fields, _ = transformers.ImageProcessingMixin.get_image_processor_dict(source)
             weights, missing = _read_weights(source, config) if pretrained else (None, set())
-        except (OSError, ValueError, SafetensorError) as error:
+        except (OSError, ValueError, RecursionError, SafetensorError) as error:
             reason = str(error).split("\n")[0]
             raise ValueError(f"{source}: no model that transformers opens: {reason}") from error
         # The checkpoint of a classifier has no pooler; a random one would spoil the features.

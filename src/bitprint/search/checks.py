@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-import numpy as np
-
 from bitprint.codes import Codes, check_bits
 from bitprint.search.details import Item, as_items
 from bitprint.search.ids import IdList, Ids, as_ids, first_repeated, kind_of
 
 MOST_BITS = 1024
-MOST = 2**31 - 1
-"""The largest number that `check_whole` takes."""
 
 
 def check_length(bits: int) -> int:
@@ -58,12 +54,3 @@ def check_kind(place: object, kind: str | None, ids: Ids) -> None:
     """Raise a ValueError if an index that has ids of one kind is given the other."""
     if kind not in (None, kind_of(ids)):
         raise ValueError(f"{place}: this index has {kind} ids, got {kind_of(ids)} ids")
-
-
-def check_whole(name: str, value: int, least: int) -> int:
-    """Return a whole number from `least` to `MOST`, or raise a ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} is a whole number of at least {least}, got {value!r}")
-    if value > MOST:
-        raise ValueError(f"{name} is at most {MOST}, got {value}")
-    return int(value)

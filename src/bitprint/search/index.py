@@ -11,9 +11,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from bitprint.arguments import check_whole
 from bitprint.codes import Codes
 from bitprint.search import attachments as attached
-from bitprint.search.checks import check_batch, check_codes, check_length, check_whole
+from bitprint.search.checks import check_batch, check_codes, check_length
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.file import Header, IndexFile

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +23,32 @@ from bitprint.training.run import RunFolder
 from bitprint.training.state import Objective, State
 from bitprint.training.step import Step
 from bitprint.training.whole_batch import whole_batches
+
+_DRAWING = threading.RLock()
+
+
+@contextmanager
+def own_generators(devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """Lend torch's generators to one thread: what it seeds and draws is not seen by others.
+
+    They are global, and dropout and the start of a network draw from them. Other threads that want
+    them wait, and find them as they were before.
+
+    Parameters
+    ----------
+    devices : sequence of device
+        The GPUs whose generators are lent as well.
+
+    Examples
+    --------
+    >>> before = torch.get_rng_state()
+    >>> with own_generators():
+    ...     _ = torch.manual_seed(7)
+    >>> torch.equal(torch.get_rng_state(), before)
+    True
+    """
+    with _DRAWING, torch.random.fork_rng(list(devices)):
+        yield
 
 
 def train(
@@ -87,7 +116,7 @@ def train(
         EpochBar(
             training.epochs, first, enabled=bool(progress) and workers.first, title=title
         ) as bar,
-        torch.random.fork_rng(devices),
+        own_generators(devices),
         whole_batches(net, workers),
         false_alarms_unsaid(),
     ):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
+from bitprint.arguments import plain
 from bitprint.training.augment import check_augment
 
 
@@ -86,6 +87,8 @@ class Training:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     def __post_init__(self) -> None:
+        for field in fields(self):  # a model's options are written as JSON, which has no NumPy
+            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         for name in ("epochs", "batch_size", "per_class"):
             count = getattr(self, name)
             if name == "per_class" and count is None:

@@ -10,14 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitprint.arguments import check_whole
 from bitprint.codes import Codes
-from bitprint.search.checks import (
-    check_batch,
-    check_codes,
-    check_kind,
-    check_length,
-    check_whole,
-)
+from bitprint.search.checks import check_batch, check_codes, check_kind, check_length
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList, Ids, as_ids

@@ -9,14 +9,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from bitprint.arguments import check_whole
 from bitprint.codes import Codes
-from bitprint.search.checks import (
-    check_batch,
-    check_codes,
-    check_kind,
-    check_length,
-    check_whole,
-)
+from bitprint.search.checks import check_batch, check_codes, check_kind, check_length
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList, as_ids, kind_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitprint.search.checks import check_whole
+from bitprint.arguments import check_whole
 from bitprint.search.stores.postgres_connection import Connection
 from bitprint.search.stores.postgres_tables import Tables
 
