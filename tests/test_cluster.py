@@ -20,7 +20,7 @@ from bitprint import cli
 from bitprint.data import draw_shapes, load_folder
 from bitprint.data.images import ImageSet
 from bitprint.features import deep_features, gist
-from bitprint.methods._deep import _ENCODE_BATCH
+from bitprint.methods._deep import ENCODE_BATCH
 from bitprint.photos.encoder import Encoder, Features
 
 ray = pytest.importorskip("ray")
@@ -402,7 +402,7 @@ def test_batches_are_those_of_local_encoding(album, run, monkeypatch):
     paths = list_source(album).table["path"].to_pylist()
     worker.encode_files(Encoder.load(run), paths)
     assert seen == [256, 256, 189]
-    assert worker.BATCH == _ENCODE_BATCH
+    assert worker.BATCH == ENCODE_BATCH
 
 
 def test_an_unreadable_file_changes_no_other_code(album, run):
