@@ -247,3 +247,14 @@ def test_the_orientation_in_xmp_counts_where_there_is_no_other(kind):
     pixels = decode_image(encoded(stored, kind, **options), 32)
     assert pixels[:, 20:].min() > 200
     assert pixels[:, :12].max() < 50
+
+
+def test_an_exif_that_cannot_be_read_does_not_hide_the_pixels():
+    stored = Image.effect_noise((32, 32), 90).convert("RGB")
+    text = PngInfo()
+    text.add_text("Raw profile type exif", "\nexif\n2\nno hex")
+    file = encoded(stored, "PNG", pnginfo=text)
+    with Image.open(file) as image, pytest.raises(ValueError, match="non-hexadecimal"):
+        image.getexif()
+    file.seek(0)
+    assert np.array_equal(decode_image(file, 32), stored)
