@@ -25,14 +25,13 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 import bitprint as bp
 from bitprint.data import ImageSet, open_images, split_for
 from bitprint.features import extract
-from bitprint.methods.dsdh import DSDH
+from bitprint.methods.dsdh import DSDH, class_weights
 from bitprint.methods.recipes import training_recipe
 from bitprint.training.plan import Training
 from bitprint.training.state import State
@@ -42,32 +41,27 @@ Rows = NDArray[np.int64]
 Maker = Callable[[int, int, int], Any]
 
 
-class CountedImages(DSDH):
-    """DSDH with images that all count alike, and so large classes for more."""
-
-    def prepare(self, state: State) -> None:
-        """Overwrite the weights."""
-        super().prepare(state)
-        state.tensors["weights"] = torch.ones(len(state), device=state.device)
-
-
-class CountedClasses(DSDH):
+class OtherLimit(DSDH):
     """DSDH with classes that all count alike, however small."""
 
     most = float("inf")
 
     def prepare(self, state: State) -> None:
-        """Overwrite the weights: one over the size of a class, up to `most` times the least."""
+        """Overwrite the weights."""
         super().prepare(state)
-        sizes = state.classes @ state.classes.sum(dim=0)
-        weights = (sizes.max() / sizes).clamp(max=self.most)
-        state.tensors["weights"] = weights / weights.mean()
+        state.tensors["weights"] = class_weights(state.classes, self.most)
 
 
-class LimitedTo20(CountedClasses):
+class LimitedTo20(OtherLimit):
     """The same, but no image counts more than 20 times as much as another."""
 
     most = 20.0
+
+
+class CountedImages(OtherLimit):
+    """DSDH with images that all count alike, and so large classes for more."""
+
+    most = 1.0
 
 
 class RootInPairs(DSDH):
@@ -113,7 +107,7 @@ def hashers(backbone: str) -> dict[str, Maker]:
     rows = {
         "dsdh": balanced(DSDH, backbone),
         "dsdh, limit 20": balanced(LimitedTo20, backbone),
-        "dsdh, classes alike": balanced(CountedClasses, backbone),
+        "dsdh, classes alike": balanced(OtherLimit, backbone),
         "dsdh, root in pairs": balanced(RootInPairs, backbone),
         "dsdh, images alike": balanced(CountedImages, backbone),
         "dlbhc, rate 1e-4": network("dlbhc", 1e-4, backbone),

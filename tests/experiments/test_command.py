@@ -166,19 +166,13 @@ def test_a_page_is_named_by_table_images_and_what_is_measured_on(
 
 
 @pytest.fixture
-def scenes(tmp_path):
-    """Forty pictures of five classes, some with two, and a CSV with labels and split."""
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "scenes"
-    folder.mkdir()
-    lines = ["file,split,labels"]
-    for number in range(40):
-        pixels = rng.integers(0, 256, (32, 32, 3)).astype(np.uint8)
-        Image.fromarray(pixels).save(folder / f"{number:02}.png")
-        part = ("query", "train", "database")[number % 3]
-        lines.append(f"{number:02}.png,{part},{'abcde'[number % 5]}")
-    (folder / "labels.csv").write_text("\n".join(lines))
-    return folder
+def scenes(save_scenes):
+    """Forty pictures of five classes."""
+    rng, parts = np.random.default_rng(0), ("query", "train", "database")
+    return save_scenes(
+        (rng.integers(0, 256, (32, 32, 3)), parts[number % 3], "abcde"[number % 5])
+        for number in range(40)
+    )
 
 
 def unseen(scenes):

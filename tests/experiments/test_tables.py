@@ -3,7 +3,6 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from bitprint.cli import app
@@ -29,22 +28,17 @@ def own_home(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def scenes(tmp_path):
-    """Twenty-four pictures with one or two colours each, and a CSV with labels and split."""
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "scenes"
-    folder.mkdir()
-    lines = ["file,split,labels"]
+def scenes(save_scenes):
+    """Twenty-four pictures with one or two colours each."""
+    rng, parts = np.random.default_rng(0), ("query", "train", "train", "database")
+    made = []
     for number in range(24):
         red, blue = number % 3 != 0, number % 3 != 1
         pixels = rng.integers(0, 60, (32, 32, 3))
         pixels[:16, :, 0] += 190 * red
         pixels[16:, :, 2] += 190 * blue
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number:02}.png")
-        part = ("query", "train", "train", "database")[number % 4]
-        lines.append(f"{number:02}.png,{part},{'|'.join(['red'] * red + ['blue'] * blue)}")
-    (folder / "labels.csv").write_text("\n".join(lines))
-    return folder
+        made.append((pixels, parts[number % 4], ["red"] * red + ["blue"] * blue))
+    return save_scenes(made)
 
 
 def reproduce(*arguments):

@@ -175,8 +175,8 @@ class DSDH(DeepHasher):
         check_weights(eta=eta, zero=True)
 
 
-def class_weights(classes: Tensor) -> Tensor:
-    """Weights of images, shape (N,): one over the size of their class, within a factor of ten.
+def class_weights(classes: Tensor, most: float = 10.0) -> Tensor:
+    """Weights of images, shape (N,): one over the size of their class, within a factor.
 
     They are scaled to a mean of 1. Without the limit a step that meets an image of a tiny class is
     all about that image, and a whole network may learn nothing (results/README.md).
@@ -185,6 +185,8 @@ def class_weights(classes: Tensor) -> Tensor:
     ----------
     classes : Tensor, shape (N, c)
         Zeros, and a one in the column of an image's class; images without one are a class, too.
+    most : float
+        That factor: how often an image counts for one of the largest class, at most.
 
     Examples
     --------
@@ -194,7 +196,7 @@ def class_weights(classes: Tensor) -> Tensor:
     without = 1 - classes.sum(dim=1, keepdim=True)
     classes = torch.cat([classes, without], dim=1)
     sizes = classes @ classes.sum(dim=0)
-    weights = (sizes.max() / sizes).clamp(max=10)
+    weights = (sizes.max() / sizes).clamp(max=most)
     return weights / weights.mean()
 
 

@@ -232,9 +232,9 @@ class Photos(Closable):
         with it; others stay. A sub-folder that has become a link is not searched for new pictures,
         but those that are held of it are looked after.
 
-        A disk that is not mounted is not taken for pictures that are gone: a folder that was added,
-        or in which files were named, is refused if nothing is left of it, and of a sub-folder that
-        is there but empty the pictures stay, which `skipped` tells.
+        A disk that is not mounted is not taken for pictures that are gone: a folder that was added
+        is refused if nothing is left of it, and one in which files were named if it is empty or
+        missing; of a sub-folder that is there but empty the pictures stay, which `skipped` tells.
 
         Parameters
         ----------

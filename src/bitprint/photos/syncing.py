@@ -138,7 +138,7 @@ def find_removed(
     for folder in sorted({Path(path).parent.as_posix() for path in gone - below}):
         if not held_paths.below(folder):
             _check_there(folder)
-            if _empty_place(f"{folder}/any"):
+            if _awaits_disk(Path(folder)):
                 _check_some_left(folder, lost_paths, held_paths)
     empty = {path: place for path in sorted(below) if (place := _empty_place(path)) is not None}
     waiting = [
@@ -161,16 +161,17 @@ def _check_some_left(folder: str, lost: OrderedPaths, left: OrderedPaths) -> Non
 
 
 def _empty_place(path: str) -> str | None:
-    """Return the innermost folder around a path that still is there, if a disk may belong in it.
-
-    That is an empty folder, or a link that leads nowhere.
-    """
+    """Return the innermost folder around a path that still is there, if a disk may belong in it."""
     place = next(place for place in Path(path).parents if os.path.lexists(place))
+    return place.as_posix() if _awaits_disk(place) else None
+
+
+def _awaits_disk(place: Path) -> bool:
+    """Whether a disk may belong there: an empty folder, or a link that leads nowhere."""
     try:
-        empty = not any(place.iterdir()) if place.is_dir() else place.is_symlink()
+        return not any(place.iterdir()) if place.is_dir() else place.is_symlink()
     except OSError:
-        empty = False
-    return place.as_posix() if empty else None
+        return False
 
 
 def keep_labels(
