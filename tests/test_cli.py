@@ -430,7 +430,7 @@ def test_reproduce_tells_what_the_paper_ran_again(tmp_path, monkeypatch):
     out = tmp_path / "table2.csv"
     out.write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
     pixels = np.broadcast_to(np.uint8(0), (60_000, 1, 1, 3))
-    images = ImageSet(pixels, np.arange(60_000) % 10, name="cifar10")
+    images = ImageSet(pixels, np.arange(60_000) % 10, name="cifar10", protocol="cifar10")
     monkeypatch.setattr("bitprint.cli.paper.open_set", lambda *_: images)
     command = ["reproduce", "table2", "--methods", "dpsh", "--bits", 16, "--splits", 1]
     printed = " ".join(run(*command, "--out", out).split())

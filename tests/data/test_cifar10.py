@@ -30,7 +30,7 @@ def test_planes_become_pixels(small):
     seen = []
     images = load_cifar10(root, progress=lambda *now: seen.append(now))
     assert images.pixels.shape == (6 * IMAGES, 32, 32, 3)
-    assert images.name == "cifar10"
+    assert images.name == images.protocol == "cifar10"
     assert images.label_names[9] == "truck"
     assert images.ids[IMAGES + 1] == "data_batch_2/1"
     assert images.ids[-1] == f"test_batch/{IMAGES - 1}"

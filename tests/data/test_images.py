@@ -135,6 +135,22 @@ def test_reading_gives_those_images(rows):
     assert (pixels == expected[:, None, None, None]).all()
 
 
+def test_subset_of_a_loaded_set_keeps_its_fields():
+    about = {"protocol": "cifar10", "backbone": "small", "mirrored_alike": False}
+    part = ImageSet(numbered(3), [[1], [0], [1]], **about).subset([0, 1])
+    for each in (part, part.labelled()):
+        assert {name: getattr(each, name) for name in about} == about
+    assert part.fingerprint() == ImageSet(numbered(2), [[1], [0]]).fingerprint()
+
+
+def test_loaded_sets_suggest_network_and_mirroring():
+    digits, shapes = load_digits(), draw_shapes(2)
+    assert (digits.backbone, digits.mirrored_alike) == ("small", False)
+    assert (shapes.backbone, shapes.mirrored_alike) == ("small", True)
+    plain = ImageSet(numbered(1))
+    assert (plain.protocol, plain.backbone, plain.mirrored_alike) == (None, None, True)
+
+
 # Fingerprints
 
 

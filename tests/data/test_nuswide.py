@@ -34,7 +34,7 @@ def test_labels(layout):
 
 
 def check_images(images, rows):
-    assert images.name == "nuswide"
+    assert images.name == images.protocol == "nuswide"
     assert images.label_names == ["sky", "cat"]
     assert images.ids.tolist() == [f"actor/000{row}_{row}9.jpg" for row in rows]
     expected = [[CONCEPTS["sky"][row], CONCEPTS["cat"][row]] for row in rows]

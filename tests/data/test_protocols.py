@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from bitprint.data.digits import load_digits
+from bitprint.data.folder import load_folder
 from bitprint.data.images import ImageSet
 from bitprint.data.protocols import (
     Split,
@@ -271,13 +273,13 @@ def test_split_rows_cannot_be_changed():
         split.queries[0] = 5
 
 
-def test_split_for_goes_by_the_name(cifar_labels):
+def test_split_for_goes_by_the_protocol(cifar_labels):
     pixels = np.zeros((60_000, 1, 1, 3), np.uint8)
-    cifar = ImageSet(pixels, labels=cifar_labels, name="cifar10")
+    cifar = ImageSet(pixels, labels=cifar_labels, protocol="cifar10")
     assert split_for(cifar, 1, 3).fingerprint == cifar10_split(cifar_labels, 1, 3).fingerprint
     with pytest.raises(ValueError, match="use generic_split"):
         split_for(cifar.subset(np.arange(100)), 1)
-    nuswide = ImageSet(pixels[:10], labels=np.ones((10, 21)), name="nuswide")
+    nuswide = ImageSet(pixels[:10], labels=np.ones((10, 21)), protocol="nuswide")
     with pytest.raises(ValueError, match="protocols of NUS-WIDE"):
         split_for(nuswide, 1)
     digits = load_digits()
@@ -286,6 +288,18 @@ def test_split_for_goes_by_the_name(cifar_labels):
     assert split.fingerprint == generic_split(digits.labels, 2, 4).fingerprint
     check_consistent(split_for(draw_shapes(300), 1), 300)
     check_consistent(split_for(ImageSet(pixels[:40]), 1), 40)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "nuswide"])
+def test_split_for_a_folder_named_cifar10_is_generic(tmp_path, name):
+    for number in range(4):
+        file = tmp_path / name / "cat" / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(file)
+    images = load_folder(tmp_path / name, size=8)
+    split = split_for(images, 1)
+    assert (images.name, split.name) == (name, f"{name}/1")
+    assert split.fingerprint == generic_split(images.labels, 1).fingerprint
 
 
 def images_with(split, **about):
@@ -317,8 +331,8 @@ def test_map_looks_at_5000_where_images_have_several_labels():
     assert own_split(images_with(split, labels=np.eye(3, dtype=int))).map_at == 5_000
 
 
-def test_a_split_of_its_own_comes_before_the_name():
-    images = images_with(["query", "train"], labels=[0, 0], name="cifar10")
+def test_a_split_of_its_own_comes_before_the_protocol():
+    images = images_with(["query", "train"], labels=[0, 0], protocol="cifar10")
     assert split_for(images, 1).training.tolist() == [1]
     with pytest.raises(ValueError, match="there are protocols 1 and 2"):
         split_for(images, 3)

@@ -81,6 +81,7 @@ def load_cifar10(
         ids=ids,
         label_names=list(LABEL_NAMES),
         name="cifar10",
+        protocol="cifar10",
     )
 
 

@@ -24,4 +24,6 @@ def load_digits() -> ImageSet:
         labels=digits.target,
         label_names=[str(digit) for digit in range(10)],
         name="digits",
+        backbone="small",
+        mirrored_alike=False,
     )

@@ -43,6 +43,13 @@ class ImageSet:
         "train" (to learn from and to be found) or "database" (to be found).
     left_out : sequence of str
         Names of pictures in formats that are not read.
+    protocol : {"cifar10", "nuswide"}, optional
+        The published protocol that `bitprint.data.split_for` splits the set by. Loaders set it,
+        whatever the set is called; None for any other set.
+    backbone : str, optional
+        The network suggested for these images, if it is not the default one.
+    mirrored_alike : bool
+        Whether a mirrored image means the same. False for digits and other writing.
 
     Examples
     --------
@@ -63,6 +70,9 @@ class ImageSet:
     rows: NDArray[np.int64] | None = None
     split: NDArray[np.str_] | Sequence[str] | None = None
     left_out: Sequence[str] = ()
+    protocol: str | None = None
+    backbone: str | None = None
+    mirrored_alike: bool = True
 
     def __post_init__(self) -> None:
         pixels = self.pixels

@@ -87,6 +87,7 @@ def load_nuswide(
         name="nuswide",
         skipped=skipped,
         rows=found,
+        protocol="nuswide",
     )
 
 

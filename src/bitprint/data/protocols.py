@@ -22,13 +22,13 @@ MAP_AT_SEVERAL_LABELS = 5_000
 
 
 def split_for(images: ImageSet, protocol: int, seed: int = 0) -> Split:
-    """Split an image set as it says itself, or as its protocol says.
+    """Split an image set by its own split, by its published protocol, or by the generic rule.
 
     Parameters
     ----------
     images : ImageSet
-        A set with a split of its own goes by that, see `own_split`; of the others "cifar10" and
-        "nuswide" go by `cifar10_split` and `nuswide_split`, and the rest by `generic_split`.
+        A set with a `split` is split by `own_split`; one whose `protocol` is "cifar10" or
+        "nuswide" by `cifar10_split` or `nuswide_split`; any other by `generic_split`.
     protocol : int
         1, a small training set, or 2, in which all that is not a query trains.
     seed : int
@@ -45,9 +45,9 @@ def split_for(images: ImageSet, protocol: int, seed: int = 0) -> Split:
     """
     if images.split is not None:
         return own_split(images, protocol, seed)
-    if images.name == "cifar10" and images.labels is not None:
+    if images.protocol == "cifar10" and images.labels is not None:
         return cifar10_split(images.labels, protocol, seed)
-    if images.name == "nuswide" and images.labels is not None:
+    if images.protocol == "nuswide" and images.labels is not None:
         return nuswide_split(images.labels, protocol, seed)
     return generic_split(
         images.labels,

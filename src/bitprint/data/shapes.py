@@ -55,7 +55,9 @@ def draw_shapes(count: int, *, size: int = 32, seed: int = 0) -> ImageSet:
     for start in range(0, count, _CHUNK):
         rows = slice(start, min(start + _CHUNK, count))
         pixels[rows], labels[rows] = _draw_scenes(range(rows.start, rows.stop), size, seed)
-    return ImageSet(pixels, labels=labels, label_names=list(SHAPES), name="shapes")
+    return ImageSet(
+        pixels, labels=labels, label_names=list(SHAPES), name="shapes", backbone="small"
+    )
 
 
 def _circle(x: Floats, y: Floats) -> Floats:
