@@ -32,24 +32,26 @@ def share_a_label(labels):
     return s
 
 
-def pair_term(H, s, slope=1.0, weights=None):
+def pair_term(H, s, slope=1.0, weights=None, kinds=(1.0, 1.0)):
     """-sum_ij [ s_ij Psi_ij - log(1 + e^Psi_ij) ] over all ordered pairs, i = j included.
 
     With another slope, Psi is that much smaller and the sum that much larger. With weights, a pair
-    counts as much as the product of those of its images.
+    counts as much as the product of those of its images; kinds are weights of dissimilar and of
+    similar pairs.
     """
     weights = np.ones(H.shape[1]) if weights is None else weights
     total = 0.0
     for i in range(H.shape[1]):
         for j in range(H.shape[1]):
             psi = slope * 0.5 * float(H[:, i] @ H[:, j])
-            total -= weights[i] * weights[j] * (s[i, j] * psi - log1p_exp(psi))
+            weight = weights[i] * weights[j] * kinds[int(s[i, j])]
+            total -= weight * (s[i, j] * psi - log1p_exp(psi))
     return total / slope
 
 
-def objective(H, W, B, Y, s, mu, nu, eta, slope=1.0, weights=None):
+def objective(H, W, B, Y, s, mu, nu, eta, slope=1.0, weights=None, kinds=(1.0, 1.0)):
     """Equation 11: pairs, classification, weight decay of the classifier, codes tied to outputs."""
-    total = pair_term(H, s, slope, weights)
+    total = pair_term(H, s, slope, weights, kinds)
     weights = np.ones(H.shape[1]) if weights is None else weights
     for i in range(H.shape[1]):
         total += weights[i] * mu * float(((Y[:, i] - W.T @ B[:, i]) ** 2).sum())
@@ -57,18 +59,28 @@ def objective(H, W, B, Y, s, mu, nu, eta, slope=1.0, weights=None):
     return total + nu * float((W**2).sum())
 
 
-def gradient(H, B, s, eta, slope=1.0, weights=None):
+def gradient(H, B, s, eta, slope=1.0, weights=None, kinds=(1.0, 1.0)):
     """Equation 12: both halves of the pair sum, and the pull to the codes."""
     weights = np.ones(H.shape[1]) if weights is None else weights
     result = np.zeros_like(H)
     for i in range(H.shape[1]):
         for j in range(H.shape[1]):
             a = sigmoid(slope * 0.5 * float(H[:, i] @ H[:, j]))
-            weight = weights[i] * weights[j]
+            weight = weights[i] * weights[j] * kinds[int(s[i, j])]
             result[:, i] -= 0.5 * weight * (s[i, j] - a) * H[:, j]
             result[:, i] -= 0.5 * weight * (s[j, i] - a) * H[:, j]
         result[:, i] -= weights[i] * 2 * eta * (B[:, i] - H[:, i])
     return result
+
+
+def pair_weights(s, weights=None, power=0.75):
+    """Weights of dissimilar and of similar pairs: half of all over those of the kind, by loops."""
+    weights = np.ones(len(s)) if weights is None else weights
+    sums = [0.0, 0.0]
+    for i in range(len(s)):
+        for j in range(len(s)):
+            sums[int(s[i, j])] += weights[i] * weights[j]
+    return tuple((sum(sums) / 2 / part) ** power for part in sums)
 
 
 def finite_differences(function, at, step=1e-5):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import bitprint as bp
-from bitprint.methods.dsdh import DSDH, class_weights, codes_per_label
+from bitprint.methods.dsdh import DSDH, class_weights, codes_per_label, separated_codes
+from bitprint.methods.recipes import training_recipe
 from bitprint.supervision import class_matrix, similarity
 from bitprint.training.losses import pair_loss, quantisation_loss
 from bitprint.training.plan import Training
@@ -56,6 +57,7 @@ def labelled(count, classes=4, bits=8, seed=0, scale=0.5):
 def test_equation_12_is_the_gradient_of_equation_11(labels, ours):
     H, B = random_set(labels)
     changes = {"slope": 0.25, "weights": np.arange(1.0, len(labels) + 1)} if ours else {}
+    changes |= {"kinds": (0.6, 2.5)} if ours else {}
     Y, s = class_matrix(labels).T.astype(float), reference.share_a_label(labels)
     W = np.random.default_rng(1).standard_normal((len(H), len(Y)))
 
@@ -80,6 +82,8 @@ def test_the_loss_has_the_gradient_of_the_whole_objective(labels, eta, mode, bit
         if labels.ndim == 1:
             weights = 1 / np.array([3, 4, 2])[labels]  # the sizes of the three classes
             changes = {"slope": 1.0 if bits == 5 else 0.25, "weights": weights / weights.mean()}
+        similar = reference.share_a_label(labels)
+        changes["kinds"] = reference.pair_weights(similar, changes.get("weights"))
     count = len(labels)
     state = make_state(labels, batch_size=count)
     hasher = DSDH(len(H), mode=mode, eta=eta)
@@ -120,11 +124,10 @@ def test_pair_and_quantisation_losses_by_loops(labels):
     outputs, codes = torch.from_numpy(H.T), torch.from_numpy(B.T)
     s = reference.share_a_label(labels)
     np.testing.assert_array_equal(similarity(labels, labels), s)
-    # Both orders of each pair have a term of their own in the objective.
     found = pair_loss(
         outputs, outputs, similarity(torch.from_numpy(labels), torch.from_numpy(labels))
     )
-    assert found.item() == pytest.approx(2 * reference.pair_term(H, s), rel=1e-12)
+    assert found.item() == pytest.approx(reference.pair_term(H, s), rel=1e-12)
     distance = sum((B[k, i] - H[k, i]) ** 2 for k, i in np.ndindex(B.shape))
     assert quantisation_loss(outputs, codes).item() == pytest.approx(distance, rel=1e-12)
 
@@ -238,6 +241,32 @@ def test_codes_start_as_random_signs_of_the_seed():
     assert not torch.equal(codes[0], codes[2])
 
 
+@pytest.mark.parametrize(("classes", "bits", "apart"), [(2, 8, 6), (10, 24, 9), (100, 16, 4)])
+def test_separated_codes_are_far_apart(classes, bits, apart):
+    codes = separated_codes(classes, bits, torch.Generator().manual_seed(0))
+    distances = (bits - codes @ codes.t()) / 2
+    assert distances.fill_diagonal_(bits).min() >= apart
+
+
+def test_more_codes_than_there_are_repeat_evenly():
+    codes = separated_codes(300, 4, torch.Generator().manual_seed(0))
+    _, counts = codes.unique(dim=0, return_counts=True)
+    assert (len(counts), counts.min().item(), counts.max().item()) == (16, 18, 19)
+
+
+def test_balanced_codes_start_from_their_classes():
+    state = make_state(SINGLE)
+    DSDH(16, mode="balanced").prepare(state)
+    assert codes_per_label(state.tensors["B"], state.labels) == 1
+    assert len(state.tensors["B"].unique(dim=0)) == 3
+    state = make_state(SEVERAL)
+    DSDH(16, mode="balanced").prepare(state)
+    assert state.tensors["B"].abs().min() == 1
+    single = state.tensors["B"][[0, 2, 3]]
+    both = single[0] == single[1]
+    torch.testing.assert_close(state.tensors["B"][1][both], single[0][both])
+
+
 # ---- weights, figures, options
 
 
@@ -245,6 +274,8 @@ def test_weights_of_the_modes():
     assert DSDH(8).weights(5000) == (1.0, 0.1, 55.0)
     assert DSDH(8, mode="authors").weights(70) == (1.0, 0.1, 55.0)
     assert DSDH(16, mode="balanced").weights(5000) == (2000.0, 200.0, 200.0)
+    assert DSDH(16, mode="balanced").weights(5000, 100) == (20_000.0, 2000.0, 200.0)
+    assert DSDH(16, mode="balanced").weights(5000, 2) == (2000.0, 200.0, 200.0)
     assert DSDH(64, mode="balanced", eta=3.0).weights(100) == (655.36, 65.536, 3.0)
     assert DSDH(8, mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
 
@@ -384,3 +415,19 @@ def test_learns_from_several_labels_per_image(mode):
     chance = np.mean(reference.share_a_label(labels))
     assert chance < 0.8
     assert bp.evaluate(codes, labels, codes, labels).map > 0.95
+
+
+@pytest.mark.parametrize(
+    ("classes", "images", "bits", "least"), [(3, 270, 24, 0.99), (100, 27, 16, 0.95)]
+)
+def test_recipe_on_few_and_many_classes_finds_them(classes, images, bits, least):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), images + 5)
+    features = rng.standard_normal((classes, 32))[labels]
+    features += 0.5 * rng.standard_normal(features.shape)
+    asked = np.arange(len(labels)) % (images + 5) < 5
+    training = training_recipe("mlp", np.sum(~asked)) | {"epochs": 40}
+    hasher = bp.create("dsdh", bits, mode="balanced", device="cpu", **training)
+    database = hasher.fit(features[~asked], labels[~asked]).encode(features[~asked])
+    queries = hasher.encode(features[asked])
+    assert bp.evaluate(queries, labels[asked], database, labels[~asked]).map > least

@@ -200,7 +200,7 @@ def test_dpsh_pulls_to_the_signs_of_each_batch(float64):
             for position, i in enumerate(rows):
                 for j in range(COUNT):
                     t = 0.5 * float(outputs[position] @ U[j])
-                    parts["pair"] += 2 * (reference.log1p_exp(t) - s[i, j] * t)
+                    parts["pair"] += reference.log1p_exp(t) - s[i, j] * t
             parts["quantisation"] += 10 * float(((signs(outputs) - outputs) ** 2).sum())
             gradient = one_sided_gradient(outputs, U, rows, s, signs(outputs), eta=10.0)
             mine.step(features[rows], hidden, gradient, rate(epoch))

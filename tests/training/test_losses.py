@@ -27,7 +27,7 @@ def test_pair_loss_matches_plain_loops():
         for j in range(len(buffer)):
             theta = sum((hashed[i] * buffer[j]).tolist()) / 2
             expected += math.log(1 + math.exp(theta)) - bool(similar[i, j]) * theta
-    torch.testing.assert_close(pair_loss(hashed, buffer, similar).item(), 2 * expected)
+    torch.testing.assert_close(pair_loss(hashed, buffer, similar).item(), expected)
 
 
 def test_pair_gradient_is_that_of_the_whole_objective():
@@ -38,6 +38,26 @@ def test_pair_gradient_is_that_of_the_whole_objective():
     theta = free @ free.t() / 2
     (torch.log1p(theta.exp()) - all_similar * theta).sum().backward()
     torch.testing.assert_close(hashed.grad, free.grad[: len(hashed)])
+
+
+def test_weighted_pair_gradient_matches_plain_loops():
+    hashed, buffer, similar, _ = example()
+    own = torch.tensor([1.0, 3.0, 0.5], dtype=torch.float64)
+    every = torch.linspace(0.2, 2.0, len(buffer), dtype=torch.float64)
+    kinds = torch.tensor([0.7, 4.0], dtype=torch.float64)
+    loss = pair_loss(hashed, buffer, similar, (own, every), kinds)
+    loss.backward()
+    expected, total = torch.zeros_like(hashed), 0.0
+    for i in range(len(hashed)):
+        for j in range(len(buffer)):
+            theta = sum((hashed[i] * buffer[j]).tolist()) / 2
+            same = bool(similar[i, j])
+            weight = (own[i] * every[j] * kinds[int(same)]).item()
+            total += weight * (math.log(1 + math.exp(theta)) - same * theta)
+            # Both ordered pairs: t has h_j / 2 as its gradient, twice.
+            expected[i] += weight * (1 / (1 + math.exp(-theta)) - same) * buffer[j]
+    torch.testing.assert_close(loss.item(), total)
+    torch.testing.assert_close(hashed.grad, expected)
 
 
 def test_pair_loss_of_large_outputs_is_finite():

@@ -72,6 +72,7 @@ def pairwise_parts(
     *,
     slope: float = 1.0,
     weights: Tensor | None = None,
+    kinds: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Refresh the output buffer with the batch; return the two terms that DPSH and DSDH share.
 
@@ -90,7 +91,9 @@ def pairwise_parts(
     slope : float
         a in log(1 + e^(a t)) / a: below 1, large t do not yet settle a pair. 1 in both papers.
     weights : Tensor, shape (N,), optional
-        How much each training image counts in both terms; all alike in both papers.
+        Weight of each training image in both terms; ones in both papers.
+    kinds : Tensor, shape (2,), optional
+        Weights of dissimilar and of similar pairs; ones in both papers.
     """
     buffer = state.tensors["U"]
     buffer[rows] = hashed.detach()
@@ -101,6 +104,6 @@ def pairwise_parts(
         own = weights[rows]
         both = own, weights
     return {
-        "pair": scale / slope * pair_loss(slope * hashed, buffer, similar, both),
+        "pair": scale / slope * pair_loss(slope * hashed, buffer, similar, both, kinds),
         "quantisation": scale * eta * quantisation_loss(hashed, signs, own),
     }

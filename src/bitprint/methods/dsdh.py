@@ -12,6 +12,7 @@ from torch import Tensor
 from bitprint.methods._deep import DeepHasher, check_weights
 from bitprint.methods.discrete import discrete_descent, ridge, sgn
 from bitprint.methods.dpsh import pairwise_parts
+from bitprint.supervision import class_count, similarity
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 
@@ -39,14 +40,17 @@ class DSDH(DeepHasher):
         mini-batch and then forgotten, as the authors' release does. "balanced": as "paper", with
         changes of ours: weights that let the classifier act, which it hardly does at
         eta / mu = 55; h = tanh(network), so that an output surer than its code asks for is not
-        called back; and, where no image has several labels, log(1 + e^(a t)) / a with
-        a = 6 / K, at most 1, for log(1 + e^t), so that long codes are not settled too soon, and
-        images of small classes that count for more, up to ten times as much as others, in every
-        sum over images.
+        called back; larger weights of the rarer kind of pairs, similar or dissimilar (see
+        `pair_weights`); B starts from well-separated codes of the classes (see
+        `separated_codes`), for several labels from the sign of their sum; and, where no image has
+        several labels, log(1 + e^(a t)) / a with a = 6 / K, at most 1, for log(1 + e^t), so that
+        long codes are not settled too soon, and larger weights, up to ten times, of images of
+        small classes in every sum over images.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
-        whatever the size of the training set, mu the larger of 10 eta and eta K^2 / 50, nu mu / 10.
+        whatever the size of the training set, mu is eta times the largest of 10, the number of
+        classes and K^2 / 50, and nu is mu / 10.
     backbone, training, device, seed
         As in `DeepHasher`.
 
@@ -90,8 +94,8 @@ class DSDH(DeepHasher):
         self.nu = nu
         self.eta = eta
 
-    def weights(self, count: int) -> tuple[float, float, float]:
-        """mu, nu and eta for a training set of `count` images.
+    def weights(self, count: int, classes: int = 10) -> tuple[float, float, float]:
+        """mu, nu and eta for a training set of `count` images of so many classes.
 
         Examples
         --------
@@ -100,8 +104,9 @@ class DSDH(DeepHasher):
         """
         if self.mode == "balanced":
             eta = count * math.sqrt(self.bits) / 100
-            # A bit holds against the output while eta |u| < mu |w_k|^2, and w_k is of order 1 / K.
-            mu = eta * max(10, self.bits**2 / 50)
+            # The classifier decides bit k while eta |u| < mu |w_k|^2, and the c entries of w_k are
+            # of order 1 / max(K, c).
+            mu = eta * max(10, classes, self.bits**2 / 50)
             defaults = (mu, mu / 10, eta)
         else:
             defaults = (1.0, 0.1, 55.0)
@@ -110,32 +115,41 @@ class DSDH(DeepHasher):
         return mu, nu, eta
 
     def prepare(self, state: State) -> None:
-        """Buffers: U, the last outputs; B, the codes, at first random signs; weights of images."""
+        """Buffers: U, the last outputs; B, the codes; weights of images and of kinds of pairs."""
         super().prepare(state)
         generator = torch.Generator().manual_seed(int(self.seed))
         coins = torch.randint(0, 2, (len(state), self.bits), generator=generator)
-        state.tensors["B"] = (2.0 * coins - 1).to(state.device)
+        codes = (2.0 * coins - 1).to(state.device)
         state.tensors["changed"] = torch.zeros((), device=state.device)
-        if self.mode == "balanced" and state.classes.sum(dim=1).max() <= 1:
-            state.tensors["weights"] = class_weights(state.classes)
+        if self.mode == "balanced":
+            if state.classes.sum(dim=1).max() <= 1:
+                state.tensors["weights"] = class_weights(state.classes)
+            state.tensors["kinds"] = pair_weights(state.labels, state.tensors.get("weights"))
+            apart = separated_codes(state.classes.shape[1], self.bits, generator).to(codes)
+            summed = state.classes.to(codes) @ apart
+            codes = torch.where(summed == 0, codes, sgn(summed))
+        state.tensors["B"] = codes
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
         """The terms of the objective that the network sees, for one batch."""
         if self.mode == "authors":
             self._solve_batch(outputs.detach(), rows, state)
-        _, _, eta = self.weights(len(state))
+        _, _, eta = self._weights_of(state)
         codes = state.tensors["B"][rows]
         if self.mode != "balanced":
             return pairwise_parts(outputs, rows, codes, eta, state)
-        outputs, weights = outputs.tanh(), state.tensors.get("weights")
-        if weights is None:  # several labels to an image: what follows is no gain there
-            return pairwise_parts(outputs, rows, codes, eta, state)
+        outputs, kinds = outputs.tanh(), state.tensors["kinds"]
+        weights = state.tensors.get("weights")
+        if weights is None:  # several labels per image: a lower slope is no gain there
+            return pairwise_parts(outputs, rows, codes, eta, state, kinds=kinds)
         slope = min(1.0, 6 / self.bits)  # where codes agree t is K / 2, and settled long before
-        return pairwise_parts(outputs, rows, codes, eta, state, slope=slope, weights=weights)
+        return pairwise_parts(
+            outputs, rows, codes, eta, state, slope=slope, weights=weights, kinds=kinds
+        )
 
     def after_epoch(self, state: State) -> dict[str, float]:
         """W in closed form, then B by coordinate descent, over the whole training set."""
-        mu, nu, eta = self.weights(len(state))
+        mu, nu, eta = self._weights_of(state)
         outputs, codes, classes = state.tensors["U"], state.tensors["B"], state.classes
         weights = state.tensors.get("weights")
         root = 1.0 if weights is None else weights.sqrt()[:, None]
@@ -156,9 +170,12 @@ class DSDH(DeepHasher):
             "codes_per_label": codes_per_label(codes, state.labels),
         }
 
+    def _weights_of(self, state: State) -> tuple[float, float, float]:
+        return self.weights(len(state), state.classes.shape[1])
+
     def _solve_batch(self, outputs: Tensor, rows: Tensor, state: State) -> None:
         """W from the signs of this batch alone, then its B from zero, in at most ten sweeps."""
-        mu, nu, eta = self.weights(len(state))
+        mu, nu, eta = self._weights_of(state)
         classes = state.classes[rows]
         classifier = ridge(sgn(outputs), classes, nu / mu)
         pull = classes @ classifier.t() + eta / mu * outputs
@@ -170,7 +187,7 @@ class DSDH(DeepHasher):
         super()._check_options(labels)
         if self.mode not in ("paper", "authors", "balanced"):
             raise ValueError(f"mode must be paper, authors or balanced, got {self.mode!r}")
-        mu, nu, eta = self.weights(len(labels))
+        mu, nu, eta = self.weights(len(labels), class_count(labels))
         check_weights(mu=mu, nu=nu)
         check_weights(eta=eta, zero=True)
 
@@ -198,6 +215,69 @@ def class_weights(classes: Tensor, most: float = 10.0) -> Tensor:
     sizes = classes @ classes.sum(dim=0)
     weights = (sizes.max() / sizes).clamp(max=most)
     return weights / weights.mean()
+
+
+def pair_weights(labels: Tensor, weights: Tensor | None = None, power: float = 0.75) -> Tensor:
+    """Weights of dissimilar and of similar pairs, shape (2,), that balance the two kinds.
+
+    Half of the number of pairs over the number of its own kind, to the given power: with 1 both
+    kinds have equal weight in sum, which is too much for long codes. Where images have several
+    labels, the pairs of at most 1,024 images, evenly spaced, with all images are counted.
+
+    Parameters
+    ----------
+    labels : Tensor, shape (N,) or (N, c)
+        Class numbers, or zeros and ones.
+    weights : Tensor, shape (N,), optional
+        Weights of images: a pair has the product of its two.
+    power : float
+        0 gives all pairs equal weights.
+
+    Examples
+    --------
+    >>> pair_weights(torch.tensor([0, 0, 1, 2]), power=1.0)
+    tensor([0.8000, 1.3333])
+    """
+    if weights is None:
+        weights = torch.ones(len(labels), device=labels.device)
+    if labels.ndim == 1:
+        _, member = labels.unique(return_inverse=True)
+        sizes = torch.zeros_like(weights).index_add_(0, member, weights)
+        alike, every = sizes.square().sum(), weights.sum().square()
+    else:
+        count = min(len(labels), 1024)
+        rows = torch.linspace(0, len(labels) - 1, count, device=labels.device).long()
+        parts = [
+            weights[part] @ (similarity(labels[part], labels).to(weights.dtype) @ weights)
+            for part in rows.split(64)
+        ]
+        alike, every = torch.stack(parts).sum(), weights[rows].sum() * weights.sum()
+    sums = torch.stack([every - alike, alike]).clamp(min=weights.square().mean())
+    return (every / 2 / sums) ** power
+
+
+def separated_codes(count: int, bits: int, generator: torch.Generator) -> Tensor:
+    """Codes far apart from each other, shape (count, bits), found greedily.
+
+    Of some thousand random codes each in turn is the one with the smallest sum of e^-distance to
+    those before it. Where there are more codes than 2^bits, they repeat about equally often.
+
+    Examples
+    --------
+    >>> codes = separated_codes(3, 6, torch.Generator().manual_seed(0))
+    >>> (6 - codes @ codes.t()) / 2
+    tensor([[0., 6., 3.],
+            [6., 0., 3.],
+            [3., 3., 0.]])
+    """
+    pool = torch.randint(0, 2, (4096, bits), generator=generator, dtype=torch.float64) * 2 - 1
+    near = torch.zeros(len(pool), dtype=torch.float64)
+    chosen = []
+    for _ in range(count):
+        code = pool[near.argmin()]
+        near += ((pool @ code - bits) / 2).exp()
+        chosen.append(code)
+    return torch.stack(chosen).to(torch.get_default_dtype())
 
 
 def codes_per_label(codes: Tensor, labels: Tensor) -> float:

@@ -60,7 +60,8 @@ def training_recipe(backbone: str, images: int = 5000) -> dict[str, Any]:
     """
     name = backbone.partition(":")[0]
     if name == "mlp":  # begins at random; with too many steps it learns the images by heart
-        epochs = min(150, max(20, 60_000 // max(images, 1)))
+        steps = -(-max(images, 1) // _USUAL["batch_size"])  # per epoch
+        epochs = min(150, max(20, 2000 // steps))
         return _USUAL | {"epochs": epochs, "trunk_lr": 1e-3, "augment": "none"}
     epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _VIEWS // max(images, 1)))
     if name in _FROM_SCRATCH:

@@ -20,14 +20,15 @@ def pair_loss(
     buffer: Tensor,
     similar: Tensor,
     weights: tuple[Tensor, Tensor] | None = None,
+    kinds: Tensor | None = None,
 ) -> Tensor:
     """Negative log-likelihood of the pairs between a batch and all training images.
 
-    ``2 sum_ij v_i w_j [ log(1 + e^t_ij) - s_ij t_ij ]`` with ``t_ij = h_i . u_j / 2``.
+    ``sum_ij p_ij v_i w_j [ log(1 + e^t_ij) - s_ij t_ij ]`` with ``t_ij = h_i . u_j / 2``.
 
-    The factor 2 counts both ordered pairs (i, j) and (j, i): the buffer is constant here, so the
-    one-sided sum alone would give half of the gradient ``-sum_j (s_ij - sigmoid(t_ij)) h_j`` of
-    the whole objective (eq. 12 of the DSDH paper), and double the weight of every other term.
+    The gradient is twice that of this sum. The buffer is constant here, but in the whole objective
+    an output occurs in both ordered pairs (i, j) and (j, i), so that its gradient is
+    ``-sum_j (s_ij - sigmoid(t_ij)) h_j`` (eq. 12 of the DSDH paper).
 
     Parameters
     ----------
@@ -39,19 +40,24 @@ def pair_loss(
         Which pairs share a label.
     weights : tuple of Tensor, shapes (n,) and (N,), optional
         v of the batch and w of all training images; ones if not given.
+    kinds : Tensor, shape (2,), optional
+        p of dissimilar and of similar pairs; ones if not given.
 
     Examples
     --------
     >>> outputs, buffer = torch.tensor([[2.0, 2.0]]), torch.tensor([[2.0, 2.0], [-2.0, -2.0]])
     >>> round(pair_loss(outputs, buffer, torch.tensor([[True, False]])).item(), 4)
-    0.0726
+    0.0363
     >>> round(pair_loss(outputs, buffer, torch.tensor([[False, True]])).item(), 4)
-    16.0726
+    8.0363
     """
     # log(1 + e^t) - t = log(1 + e^-t): fewer passes over n x N numbers.
     signs = torch.where(similar, -0.5, 0.5)
     pairs = functional.softplus(signs * (outputs @ buffer.t()))
-    return 2 * (pairs.sum() if weights is None else weights[0] @ (pairs @ weights[1]))
+    if kinds is not None:
+        pairs = pairs * torch.where(similar, kinds[1], kinds[0])
+    total = pairs.sum() if weights is None else weights[0] @ (pairs @ weights[1])
+    return 2 * total - total.detach()
 
 
 def quantisation_loss(outputs: Tensor, signs: Tensor, weights: Tensor | None = None) -> Tensor:
