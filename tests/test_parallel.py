@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -5,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitprint.parallel import on_every_core
+from bitprint.parallel import on_every_core, thread_count
 
 
 @given(st.integers(0, 300), st.integers(1, 50))
@@ -42,3 +45,25 @@ def test_an_error_in_the_work_reaches_the_caller(monkeypatch, threads):
 
     with pytest.raises(ArithmeticError, match="rows from 5"):
         on_every_core(work, count=20, most=5)
+
+
+@pytest.mark.parametrize(("given", "expected"), [("3", "3"), ("", None), ("0", None), ("x", None)])
+def test_thread_count_without_torch_follows_omp(given, expected):
+    """In a process that has not imported torch."""
+    source = (
+        "import os, sys; from bitprint.parallel import thread_count; assert 'torch' not in "
+        "sys.modules; print(thread_count(), len(os.sched_getaffinity(0)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": given},
+    )
+    threads, cores = done.stdout.split()
+    assert threads == (expected or cores)
+
+
+def test_thread_count_with_torch_is_that_of_torch(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 17)
+    assert thread_count() == 17

@@ -30,6 +30,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "devices",
         "files",
         "parallel",
+        "popcount",
         "words",
         "version",
     ),

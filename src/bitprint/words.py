@@ -1,12 +1,8 @@
-"""Codes as 64-bit words, and how compiled loops count the ones in a word."""
+"""Codes as 64-bit words."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
@@ -33,15 +29,3 @@ def as_planes(packed: NDArray[np.uint8]) -> Words:
     (2, 5)
     """
     return np.ascontiguousarray(as_words(packed).T)
-
-
-def _type_popcount(_context: Any, _word: Any) -> Any:
-    """Number of ones in a word: LLVM's ctpop, one machine instruction, vectorised where it can."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.uint64(types.uint64), generate
-
-
-popcount: Any = intrinsic(_type_popcount)

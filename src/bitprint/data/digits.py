@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn import datasets
 
 from bitprint.data.images import ImageSet
 
@@ -17,6 +16,8 @@ def load_digits() -> ImageSet:
     >>> len(digits), digits.size, digits.label_names[digits.labels[3]]
     (1797, (8, 8), '3')
     """
+    from sklearn import datasets  # takes a second to import
+
     digits = datasets.load_digits()
     grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)
     return ImageSet(

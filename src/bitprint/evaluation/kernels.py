@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bitprint.words import popcount
+from bitprint.popcount import popcount
 
 _BLOCK = 2048  # database items whose words and buckets stay in the first-level cache
 _LANES = 4  # interleaved histograms: an increment need not wait for the one before it

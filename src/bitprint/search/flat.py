@@ -7,10 +7,9 @@ plane, (W, N), so that the inner loops run along the database.
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bitprint.parallel import on_every_core
+from bitprint.parallel import on_every_core, thread_count
 from bitprint.search.kernels import count_within, place_within, scan_nearest
 from bitprint.words import Words
 
@@ -55,7 +54,7 @@ def nearest(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     queries, planes, marks = check_arrays(queries, planes, count, alive)
-    cores = torch.get_num_threads()
+    cores = thread_count()
 
     def scan(rows: slice, codes: slice) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         return scan_nearest(queries[rows], planes, marks, codes.start, codes.stop, k)

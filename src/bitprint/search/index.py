@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from bitprint.arguments import check_whole
 from bitprint.codes import Codes
 from bitprint.search import attachments as attached
+from bitprint.search import plain
 from bitprint.search.checks import check_batch, check_codes, check_length
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.file import Header, IndexFile
 from bitprint.search.ids import IdList, as_ids
 from bitprint.search.matches import Matches, MatchesWithin, split_matches
-from bitprint.search.mih_choice import MultiIndex
 from bitprint.search.mirror import Mirror
 from bitprint.words import as_words
+
+if TYPE_CHECKING:
+    from bitprint.search.mih_choice import MultiIndex
 
 __all__ = ["Index", "Matches", "MatchesWithin"]
 
@@ -69,7 +72,6 @@ class Index(Closable):
         self.path = mirror.path
         self.bits = mirror.header.bits
         self.model = mirror.header.model
-        self._multi_index = MultiIndex(self.bits)
 
     @classmethod
     def create(
@@ -128,6 +130,12 @@ class Index(Closable):
         ['photos.bp']
         """
         self._mirror.close()
+
+    @cached_property
+    def _multi_index(self) -> MultiIndex:
+        from bitprint.search.mih_choice import MultiIndex  # imports Numba
+
+        return MultiIndex(self.bits)
 
     def __len__(self) -> int:
         return self._mirror.live()
@@ -212,7 +220,10 @@ class Index(Closable):
         k = check_whole("k", k, 1)
         view = self._mirror.view(label)
         queries = as_words(codes.packed)
-        positions, distances = self._multi_index.nearest(queries, view, k, label)
+        if plain.suffices(len(queries), view.count):
+            positions, distances = plain.nearest(queries, view.planes, view.count, k, view.alive)
+        else:
+            positions, distances = self._multi_index.nearest(queries, view, k, label)
         return Matches(view.ids_at(positions), distances)
 
     def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:

@@ -15,7 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bitprint.words import Words, popcount
+from bitprint.popcount import popcount
+from bitprint.words import Words
 
 _GROUP = 64  # codes compared at once: the outcome fits one word
 _BLOCK = 1024  # codes whose words and partial distances stay in the first-level cache

@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Hashable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import comb
 
+from bitprint.parallel import thread_count
 from bitprint.search import flat, mih
 from bitprint.search.memory import View
 from bitprint.search.mih import Distances, Offsets, Positions
@@ -164,7 +164,7 @@ class _Prospect:
 
     def budget(self, queries: int, passes: int = 1) -> int:
         """Work of a query that takes a core as long as a scan takes it for this query."""
-        return int(self._scan(queries, passes) * torch.get_num_threads() / queries / _WORK)
+        return int(self._scan(queries, passes) * thread_count() / queries / _WORK)
 
     def tables_for(
         self, queries: int, view: View, work: NDArray[np.float64], passes: int = 1
@@ -178,14 +178,14 @@ class _Prospect:
         scan, budget = self._scan(queries, passes), self.budget(queries, passes)
         tail = _FOLLOW * self._words * (view.count - self._covered)
         each = _QUERY + tail + _WORK * np.minimum(work, budget).sum() / len(work)
-        probing = each * -(-queries // torch.get_num_threads())
+        probing = each * -(-queries // thread_count())
         gain = scan * np.count_nonzero(work <= budget) / len(work) - probing
         if gain <= 0:
             return None
         if self._tables is None:
             self._gained += gain
             number = len(self._starts) - 1
-            building = _BUILD * self._covered * -(-number // torch.get_num_threads())
+            building = _BUILD * self._covered * -(-number // thread_count())
             # The lock is never released: one thread builds, once, while others scan.
             if self._gained >= building and self._building.acquire(blocking=False):
                 self._tables = build(view.planes, self._covered, self._starts)
@@ -198,7 +198,7 @@ class _Prospect:
 
     def _scan(self, queries: int, passes: int) -> float:
         """Nanoseconds that a scan takes."""
-        words = passes * self._covered * self._words / torch.get_num_threads()
+        words = passes * self._covered * self._words / thread_count()
         return words * (_SCAN * queries + _READ)
 
 

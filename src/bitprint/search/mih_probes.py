@@ -18,8 +18,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bitprint.popcount import popcount
 from bitprint.search.mih_tables import Tables, substring
-from bitprint.words import Words, popcount
+from bitprint.words import Words
 
 PROBE = 2  # a bucket is looked up in two places, a code in one: the unit of work
 SHIFT = 32  # bits of a key that hold the position

@@ -9,7 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bitprint.parallel import on_every_core
-from bitprint.words import Words, popcount
+from bitprint.popcount import popcount
+from bitprint.words import Words
 
 
 class Tables(NamedTuple):

@@ -1,0 +1,78 @@
+"""Quick commands do not import what takes long: modules are looked at in a fresh process."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import bitprint as bp
+from bitprint.data import draw_shapes
+from bitprint.photos import Photos
+
+SLOW = {"torch", "sklearn", "scipy", "numba", "matplotlib", "pandas", "fastapi", "ray"}
+
+REPORT = """
+import json, sys
+from bitprint.cli import main
+try:
+    main()
+finally:
+    print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+"""
+
+
+def imported(*arguments):
+    """Run a command that must succeed; return the packages that it imported."""
+    # Where coverage is measured in child processes, it would import modules of its own.
+    environment = {name: value for name, value in os.environ.items() if "COV" not in name}
+    command = [sys.executable, "-c", REPORT, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.fixture
+def codes_index(tmp_path):
+    """An index of codes, and a file with two of them."""
+    codes = bp.Codes.from_signs(np.random.default_rng(0).choice([-1, 1], (200, 64)))
+    with bp.Index.create(tmp_path / "codes.bp", bits=64) as index:
+        index.add(range(200), codes)
+    codes[:2].save(tmp_path / "queries.codes")
+    return tmp_path / "codes.bp", tmp_path / "queries.codes"
+
+
+@pytest.fixture
+def photos_index(tmp_path):
+    """An index of images with a model that was learned."""
+    (tmp_path / "album").mkdir()
+    for number, pixels in enumerate(draw_shapes(4, size=16).pixels):
+        Image.fromarray(pixels).save(tmp_path / "album" / f"{number}.png")
+    bp.create("itq", bits=16).fit(draw_shapes(24, size=16)).save(
+        tmp_path / "run", features="pixels"
+    )
+    from bitprint.photos.encoder import Encoder
+
+    with Photos.create(tmp_path / "photos.bp", Encoder.load(tmp_path / "run")) as photos:
+        photos.add(tmp_path / "album")
+    return tmp_path / "photos.bp"
+
+
+@pytest.mark.parametrize("command", [[], ["index"], ["search"], ["train"], ["reproduce"]])
+def test_help_of_a_command_imports_nothing_slow(command):
+    assert imported(*command, "--help") & {*SLOW, "numpy", "PIL"} == set()
+
+
+def test_index_info_on_codes_imports_nothing_slow(codes_index):
+    assert imported("index", codes_index[0], "info") & SLOW == set()
+
+
+def test_index_info_on_photos_imports_nothing_slow(photos_index):
+    assert imported("index", photos_index, "info") & SLOW == set()
+
+
+def test_search_by_codes_imports_nothing_slow(codes_index):
+    assert imported("search", *codes_index) & SLOW == set()
