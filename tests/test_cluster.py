@@ -42,14 +42,14 @@ SCENES = draw_shapes(700, size=SIZE)
 
 @pytest.fixture(scope="module")
 def cluster():
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_gcs_server_port_wait_time_s="120")
     start_ray(attempts=4)
     yield
     ray.shutdown()
 
 
 def start_ray(attempts):
-    """Start a node; on a busy machine that can take longer than the 30 s for which Ray waits."""
+    """Start a node; on a busy machine this can take longer than the time Ray waits for it."""
     try:
         ray.init(
             "local",
@@ -61,7 +61,7 @@ def start_ray(attempts):
         )
     except Exception as error:
         ray.shutdown()
-        if attempts == 1 or "timed out" not in str(error):
+        if attempts == 1 or "timed out" not in str(error).lower():
             raise
         start_ray(attempts - 1)
 
