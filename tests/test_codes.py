@@ -3,13 +3,14 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load as deserialise
 from safetensors.numpy import save_file
 
 import bitprint as bp
-from bitprint.codes import Codes, check_bits
+from bitprint.codes import Codes, as_codes, check_bits
 
 
 @st.composite
@@ -344,3 +345,57 @@ def test_a_missing_file_is_named(tmp_path):
     for path in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(FileNotFoundError, match=f"{path.name}: no such codes file"):
             Codes.load(path)
+
+
+def test_asarray_gives_signs_in_any_dtype():
+    codes = Codes.from_signs([[1, -1, 1], [1, 1, 1]])
+    signs = np.asarray(codes)
+    assert (signs.dtype, signs.tolist()) == (np.int8, [[1, -1, 1], [1, 1, 1]])
+    assert np.asarray(codes, np.float32).dtype == np.array(codes, dtype="f4", copy=True).dtype
+    assert (codes.shape, codes.ndim, codes.dtype) == (signs.shape, signs.ndim, signs.dtype)
+    assert np.concatenate([codes, codes]).shape == (4, 3)
+    with pytest.raises(ValueError, match="always a copy"):
+        np.asarray(codes, copy=False)
+
+
+def test_codes_compare_and_iterate_as_codes():
+    codes = Codes.from_signs([[1, -1, 1], [1, 1, 1]])
+    assert (codes == codes[:]) is True
+    assert (codes == codes[:1]) is False
+    assert [type(code) for code in codes] == [Codes, Codes]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda signs: signs,
+        np.array,
+        torch.tensor,
+        lambda signs: np.array(signs, np.float64),
+        lambda signs: np.array(signs) > 0,
+        lambda signs: torch.tensor(signs).bfloat16().requires_grad_(),
+        lambda signs: list(torch.tensor(signs)),
+        Codes.from_signs,
+    ],
+)
+def test_as_codes_reads_signs_in_any_form(form):
+    signs = [[1, -1, 1], [1, 1, 1]]
+    assert as_codes(form(signs)) == Codes.from_signs(signs)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[0, 1]], r"got 0 and 1: pass Codes.from_signs\(bits.astype\(bool\)\)"),
+        ([[0.3, -1.2]], r"real-valued outputs pass Codes.from_signs\(outputs >= 0\)"),
+        ([[np.nan, 1]], "got other numbers"),
+        (np.array([[160]], np.uint8), r"Codes.from_packed\(packed, bits=K\)"),
+        ([1, -1], r"got \(2,\): for one code pass code\[None\]"),
+        ([], "shape"),
+        ([["a", "b"]], "codes are numbers"),
+    ],
+)
+def test_as_codes_with_other_values_says_what_to_pass(values, message):
+    with pytest.raises(ValueError, match=message) as error:
+        as_codes(values)
+    assert "\n" not in str(error.value)

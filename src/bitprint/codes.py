@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,7 +40,15 @@ class Codes:
     [[0, 1], [1, 0]]
     >>> codes.signs().tolist()
     [[1, -1, 1], [1, 1, 1]]
+
+    To NumPy, codes are an array of -1 and +1:
+
+    >>> codes.shape, codes.dtype, np.asarray(codes).tolist()
+    ((2, 3), dtype('int8'), [[1, -1, 1], [1, 1, 1]])
     """
+
+    ndim = 2
+    dtype = np.dtype(np.int8)
 
     def __init__(self, packed: NDArray[np.uint8], bits: int) -> None:
         bits = check_bits(bits)
@@ -188,6 +197,18 @@ class Codes:
         if self.bits != other.bits:
             raise ValueError(f"codes of {self.bits} and of {other.bits} bits do not compare")
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, K), the shape of `signs()`."""
+        return len(self), self.bits
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return `signs()`, for `np.asarray(codes)` and whatever else takes arrays."""
+        if copy is False:
+            raise ValueError("codes are packed, so that an array of them is always a copy")
+        signs = self.signs()
+        return signs if dtype is None else signs.astype(dtype, copy=False)
+
     def __len__(self) -> int:
         return len(self.packed)
 
@@ -209,6 +230,71 @@ class Codes:
 
     def __repr__(self) -> str:
         return f"Codes({len(self)} x {self.bits} bits)"
+
+
+CodesLike: TypeAlias = "Codes | ArrayLike"
+"""Codes, or an array, torch tensor or list of -1 and +1, shape (N, K)."""
+
+
+def as_codes(values: Any) -> Codes:
+    """Return codes, whether given as `Codes` or as an array of -1 and +1.
+
+    Parameters
+    ----------
+    values : Codes, or array_like of shape (N, K)
+        -1 and +1, or booleans: an array, a torch tensor or a list of lists.
+
+    Examples
+    --------
+    >>> as_codes([[1, -1, 1], [1, 1, 1]])
+    Codes(2 x 3 bits)
+    >>> as_codes([[1, 0, 1], [1, 1, 1]])
+    Traceback (most recent call last):
+    ValueError: codes are -1 and +1, got 0 and 1: pass Codes.from_signs(bits.astype(bool))
+    """
+    if isinstance(values, Codes):
+        return values
+    array = as_array(values)
+    if array.ndim == 1 and array.size:
+        raise ValueError(
+            f"codes have shape (N, K), got {array.shape}: for one code pass code[None]"
+        )
+    if array.ndim != 2 or array.shape[1] < 1:
+        raise ValueError(f"codes have shape (N, K) with K >= 1, got {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"codes are numbers, -1 and +1, got {array.dtype}")
+    if array.dtype == np.bool_ or np.all((array == 1) | (array == -1)):
+        return Codes.from_signs(array)
+    if np.all((array == 0) | (array == 1)):
+        raise ValueError(
+            "codes are -1 and +1, got 0 and 1: pass Codes.from_signs(bits.astype(bool))"
+        )
+    if array.dtype == np.uint8:
+        raise ValueError(
+            "codes are -1 and +1, got bytes: for packed codes pass "
+            "Codes.from_packed(packed, bits=K)"
+        )
+    raise ValueError(
+        "codes are -1 and +1, got other numbers: for real-valued outputs pass "
+        "Codes.from_signs(outputs >= 0)"
+    )
+
+
+def as_array(values: Any) -> NDArray[Any]:
+    """Return an array, a list or a torch tensor (of any device) as a NumPy array.
+
+    Examples
+    --------
+    >>> import torch
+    >>> as_array(torch.ones(1, 2, dtype=torch.bfloat16, requires_grad=True)).tolist()
+    [[1.0, 1.0]]
+    """
+    if hasattr(values, "detach"):  # torch itself is not imported here
+        values = values.detach().cpu()
+        values = (values.float() if values.is_floating_point() else values).numpy()
+    elif isinstance(values, list | tuple) and any(hasattr(value, "detach") for value in values):
+        values = [as_array(value) for value in values]
+    return np.asarray(values)
 
 
 def _checksum(packed: NDArray[np.uint8], bits: str) -> str:

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -236,6 +237,42 @@ class StoreContract:
             assert within.ids[row].tolist() == near
             assert within.distances[row].tolist() == expected[row, near].tolist()
 
+    @pytest.mark.parametrize("form", [np.asarray, torch.tensor, list])
+    def test_signs_in_any_form_are_taken_as_codes(self, places, form):
+        codes = random_codes(20, 12)
+        signs = form(codes.signs().tolist())
+        with create(places(), 12) as index:
+            index.add(range(20), signs)
+            assert index.codes(range(20)) == codes
+            expected = index.search(codes, k=3)
+            np.testing.assert_array_equal(index.search(signs, k=3).ids, expected.ids)
+            expected = index.within(codes, radius=2)
+            found = index.within(signs, radius=2)
+            assert [some.tolist() for some in found.ids] == [some.tolist() for some in expected.ids]
+            with pytest.raises(ValueError, match=r"Codes.from_signs\(outputs >= 0\)"):
+                index.search(np.full((1, 12), 0.5))
+
+    def test_add_without_ids_numbers_the_codes(self, places):
+        codes = random_codes(6, 12)
+        with create(places(), 12) as index:
+            index.add(codes[:2], paths=["a", "b"], labels=[["x"], []])
+            index.add(codes=codes[2:3].signs())
+            index.add(["7", "cat"], codes[3:5])
+            index.remove(["0"])
+            index.add(codes[5])
+            index.add(random_codes(0, 12))
+            assert index.ids().tolist() == ["1", "2", "7", "cat", "8"]
+            assert index.codes(["1", "2", "8"]) == codes[[1, 2, 5]]
+            assert index.items(["1"]) == [("b", ())]
+
+    def test_add_without_ids_follows_integer_ids(self, places):
+        with create(places(), 12) as index:
+            index.add([-4], random_codes(1, 12))
+            index.add(random_codes(2, 12))
+            index.add([9], random_codes(1, 12))
+            index.add(random_codes(1, 12))
+            assert index.ids().tolist() == [-4, 0, 1, 9, 10]
+
     def test_model_bits_and_content_are_kept(self, places):
         place = places()
         with create(place, 1024, model="dsdh/é\udcff", attachments={"a": b"\0\xff"}) as index:
@@ -439,7 +476,11 @@ class StoreContract:
             ({"ids": "abc"}, "a list of"),
             ({"ids": ["a", "b", "c\0"]}, "null character"),
             ({"codes": random_codes(3, 8)}, "7 bits, got 8"),
-            ({"codes": [[1, 2, 3]]}, "Hamming distance, which means nothing for list"),
+            ({"codes": [[1, 2, 3]]}, "got other numbers: for real-valued outputs pass"),
+            ({"codes": {"a": 1}}, "Hamming distance, which means nothing for dict"),
+            ({"ids": random_codes(3, 7)}, r"index.add\(ids, codes\)"),
+            ({"codes": None}, r"index.add\(ids, codes\)"),
+            ({"ids": None, "codes": None}, "which means nothing for NoneType"),
             ({"paths": ["a", "b"]}, "2 paths for 3 codes"),
             ({"paths": ["a", "b", b"c"]}, "a path is a string"),
             ({"labels": [[], []]}, "2 lists of labels for 3 codes"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitprint.codes import Codes
+from bitprint.codes import CodesLike
 from bitprint.devices import pick_device
 from bitprint.search.checks import check_codes
 from bitprint.search.index import Index
@@ -60,13 +60,13 @@ class GpuIndex:
     def __len__(self) -> int:
         return self._view.count if self._alive is None else int(self._alive.sum())
 
-    def search(self, codes: Codes, k: int = 10) -> Matches:
+    def search(self, codes: CodesLike, k: int = 10) -> Matches:
         """Find the k nearest codes of each query, as `Index.search` does."""
         positions, distances = nearest(self._queries(codes), self._planes, k, self._alive)
         ids = self._view.ids_at(positions.cpu().numpy())
         return Matches(ids, distances.cpu().numpy().astype(np.int32))
 
-    def within(self, codes: Codes, radius: int = 2) -> MatchesWithin:
+    def within(self, codes: CodesLike, radius: int = 2) -> MatchesWithin:
         """Find every code at most `radius` away from each query, as `Index.within` does.
 
         Examples
@@ -90,9 +90,9 @@ class GpuIndex:
             distances.cpu().numpy().astype(np.int32),
         )
 
-    def _queries(self, codes: Codes) -> Tensor:
-        check_codes(self.path, self.bits, codes)
-        return _to(as_words(codes.packed).view(np.int64), self.device)
+    def _queries(self, codes: CodesLike) -> Tensor:
+        packed = check_codes(self.path, self.bits, codes).packed
+        return _to(as_words(packed).view(np.int64), self.device)
 
 
 def nearest(

@@ -44,6 +44,27 @@ def as_ids(ids: IdList) -> Ids:
     raise ValueError("ids are all integers or all strings")
 
 
+def next_ids(ids: Ids, count: int) -> Ids:
+    """Return the `count` numbers after the largest one among `ids`, in the kind of `ids`.
+
+    An index without ids gets strings from "0".
+
+    Examples
+    --------
+    >>> next_ids(as_ids(["0", "cat", "7"]), 2).tolist(), next_ids(as_ids([]), 2).tolist()
+    (['8', '9'], ['0', '1'])
+    >>> next_ids(as_ids([3, -5]), 2).tolist()
+    [4, 5]
+    """
+    if len(ids) and kind_of(ids) == "integer":
+        first = max(int(ids.max()), -1) + 1
+        return as_ids(range(first, first + count))
+    # Python refuses to read numbers of more than 4,300 digits.
+    numbers = (int(i) for i in ids if i.isdecimal() and i.isascii() and len(i) < 1000)
+    first = max(numbers, default=-1) + 1
+    return as_ids([str(number) for number in range(first, first + count)])
+
+
 def kind_of(ids: Ids) -> str:
     """Tell "integer" ids from "string" ids."""
     return "string" if ids.dtype == object else "integer"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from bitprint.arguments import check_whole
-from bitprint.codes import Codes
+from bitprint.codes import Codes, CodesLike
 from bitprint.search import attachments as attached
 from bitprint.search import plain
-from bitprint.search.checks import check_batch, check_codes, check_length
+from bitprint.search.checks import add_numbered, check_batch, check_codes, check_length
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.file import Header, IndexFile
@@ -145,8 +145,8 @@ class Index(Closable):
 
     def add(
         self,
-        ids: IdList,
-        codes: Codes,
+        ids: IdList | CodesLike | None = None,
+        codes: CodesLike | None = None,
         paths: Iterable[str | os.PathLike[str] | None] | None = None,
         labels: Iterable[Iterable[str]] | None = None,
     ) -> None:
@@ -156,16 +156,33 @@ class Index(Closable):
 
         Parameters
         ----------
-        ids : iterable of int or of str, length N
+        ids : iterable of int or of str, length N, optional
             All different; the first batch decides whether the index has integers or strings.
-        codes : Codes
+            `index.add(codes)` numbers the codes itself: consecutive numbers after the largest
+            number among the ids of the index, from 0 if there is none, as strings ("0", "1", ...)
+            or, in an index of integers, as integers. `index.ids()[-N:]` returns them. It reads
+            all ids of the index with every call.
+        codes : Codes, or array_like of -1 and +1, shape (N, bits)
             N codes of as many bits as the index has.
         paths : iterable of str, path or None, length N, optional
             Where each image lies.
         labels : iterable of iterables of str, length N, optional
             The names of the labels of each image: none, one or several.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+        ...         index.add([[1, 1, 1, 1], [1, 1, 1, -1]])
+        ...         index.add(["cat.jpg"], [[-1, -1, -1, -1]])
+        ...         index.search([[-1, -1, -1, 1]], k=1).ids.tolist(), index.ids().tolist()
+        ([['cat.jpg']], ['0', '1', 'cat.jpg'])
         """
-        new, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
+        if ids is None or codes is None:
+            add_numbered(self, codes if ids is None else ids, paths, labels)
+            return
+        new, codes, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
         if len(new):
             self._mirror.add(new, codes.packed, items)
 
@@ -198,12 +215,12 @@ class Index(Closable):
         """
         self._mirror.compact()
 
-    def search(self, codes: Codes, k: int = 10, label: str | None = None) -> Matches:
+    def search(self, codes: CodesLike, k: int = 10, label: str | None = None) -> Matches:
         """Find the k nearest codes of each query.
 
         Parameters
         ----------
-        codes : Codes
+        codes : Codes, or array_like of -1 and +1, shape (Q, bits)
             Q queries.
         k : int, default=10
             How many to find.
@@ -216,7 +233,7 @@ class Index(Closable):
             Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, ties by
             insertion; padded where the index has fewer codes.
         """
-        check_codes(self.path, self.bits, codes)
+        codes = check_codes(self.path, self.bits, codes)
         k = check_whole("k", k, 1)
         view = self._mirror.view(label)
         queries = as_words(codes.packed)
@@ -226,12 +243,12 @@ class Index(Closable):
             positions, distances = self._multi_index.nearest(queries, view, k, label)
         return Matches(view.ids_at(positions), distances)
 
-    def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
+    def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
         """Find every code at most `radius` away from each query.
 
         Parameters
         ----------
-        codes : Codes
+        codes : Codes, or array_like of -1 and +1, shape (Q, bits)
             Q queries.
         radius : int, default=2
             The largest distance, in bits.
@@ -244,7 +261,7 @@ class Index(Closable):
             Unpacks to (ids, distances), each a list of Q arrays, ordered by distance, ties by
             insertion.
         """
-        check_codes(self.path, self.bits, codes)
+        codes = check_codes(self.path, self.bits, codes)
         radius = check_whole("radius", radius, 0)
         view = self._mirror.view(label)
         queries = as_words(codes.packed)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from bitprint.codes import Codes
+from bitprint.codes import Codes, CodesLike
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList
 from bitprint.search.matches import Matches, MatchesWithin
@@ -56,8 +56,8 @@ class Store(Protocol):
 
     def add(
         self,
-        ids: IdList,
-        codes: Codes,
+        ids: IdList | CodesLike | None = None,
+        codes: CodesLike | None = None,
         paths: Iterable[str | os.PathLike[str] | None] | None = None,
         labels: Iterable[Iterable[str]] | None = None,
     ) -> None:
@@ -69,10 +69,10 @@ class Store(Protocol):
     def compact(self) -> None:
         """Give back the space of removed codes."""
 
-    def search(self, codes: Codes, k: int = 10, label: str | None = None) -> Matches:
+    def search(self, codes: CodesLike, k: int = 10, label: str | None = None) -> Matches:
         """Find the k nearest codes of each query, exactly."""
 
-    def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
+    def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
         """Find every code at most `radius` away from each query."""
 
     def items(self, ids: IdList) -> list[Item]:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.arguments import check_whole
-from bitprint.codes import Codes
-from bitprint.search.checks import check_batch, check_codes, check_kind, check_length
+from bitprint.codes import Codes, CodesLike
+from bitprint.search.checks import add_numbered, check_batch, check_codes, check_kind, check_length
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList, Ids, as_ids
@@ -127,13 +127,16 @@ class MilvusIndex(Closable):
 
     def add(
         self,
-        ids: IdList,
-        codes: Codes,
+        ids: IdList | CodesLike | None = None,
+        codes: CodesLike | None = None,
         paths: Iterable[str | os.PathLike[str] | None] | None = None,
         labels: Iterable[Iterable[str]] | None = None,
     ) -> None:
         """Add codes: all of them or, if anything fails, none; see `bitprint.Index.add`."""
-        new, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
+        if ids is None or codes is None:
+            add_numbered(self, codes if ids is None else ids, paths, labels)
+            return
+        new, codes, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
         if not len(new):
             return
         with self._session.writing() as draft:
@@ -185,7 +188,7 @@ class MilvusIndex(Closable):
 
     def search(
         self,
-        codes: Codes,
+        codes: CodesLike,
         k: int = 10,
         label: str | None = None,
         *,
@@ -196,7 +199,7 @@ class MilvusIndex(Closable):
 
         Parameters
         ----------
-        codes : Codes
+        codes : Codes, or array_like of -1 and +1, shape (Q, bits)
             Q queries.
         k : int, default=10
             How many to find.
@@ -214,7 +217,7 @@ class MilvusIndex(Closable):
             Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, ties by
             insertion; padded where fewer codes were found.
         """
-        check_codes(self.path, self.bits, codes)
+        codes = check_codes(self.path, self.bits, codes)
         k = check_whole("k", k, 1)
         queries = [code.tobytes() for code in codes.packed]
         lists = self._check_approximate(k, nprobe) if approximate else None
@@ -228,9 +231,9 @@ class MilvusIndex(Closable):
 
         return self._session.read(ask)
 
-    def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
+    def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
         """Find every code at most `radius` away from each query; see `bitprint.Index.within`."""
-        check_codes(self.path, self.bits, codes)
+        codes = check_codes(self.path, self.bits, codes)
         radius = check_whole("radius", radius, 0)
         queries = [code.tobytes() for code in codes.packed]
 

@@ -10,8 +10,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from bitprint.arguments import check_whole
-from bitprint.codes import Codes
-from bitprint.search.checks import check_batch, check_codes, check_kind, check_length
+from bitprint.codes import Codes, CodesLike
+from bitprint.search.checks import add_numbered, check_batch, check_codes, check_kind, check_length
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList, as_ids, kind_of
@@ -137,13 +137,16 @@ class PostgresIndex(Closable):
 
     def add(
         self,
-        ids: IdList,
-        codes: Codes,
+        ids: IdList | CodesLike | None = None,
+        codes: CodesLike | None = None,
         paths: Iterable[str | os.PathLike[str] | None] | None = None,
         labels: Iterable[Iterable[str]] | None = None,
     ) -> None:
         """Add codes, in one transaction; see `bitprint.Index.add`."""
-        new, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
+        if ids is None or codes is None:
+            add_numbered(self, codes if ids is None else ids, paths, labels)
+            return
+        new, codes, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
         if not len(new):
             return
         with self._writing() as (connection, meta):
@@ -196,7 +199,7 @@ class PostgresIndex(Closable):
 
     def search(
         self,
-        codes: Codes,
+        codes: CodesLike,
         k: int = 10,
         label: str | None = None,
         *,
@@ -207,7 +210,7 @@ class PostgresIndex(Closable):
 
         Parameters
         ----------
-        codes : Codes
+        codes : Codes, or array_like of -1 and +1, shape (Q, bits)
             Q queries, which go to the server at once.
         k : int, default=10
             How many to find.
@@ -224,7 +227,7 @@ class PostgresIndex(Closable):
             Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, ties by
             insertion; padded where fewer codes were found.
         """
-        check_codes(self.path, self.bits, codes)
+        codes = check_codes(self.path, self.bits, codes)
         k = check_whole("k", k, 1)
         lend = self._connections.transaction if approximate else self._connections.use
         with lend() as connection:
@@ -236,9 +239,9 @@ class PostgresIndex(Closable):
             rows = self._codes.search(connection, statement, codes, label, k=k) if kind else []
         return to_matches(rows, kind, len(codes), k)
 
-    def within(self, codes: Codes, radius: int = 2, label: str | None = None) -> MatchesWithin:
+    def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
         """Find every code at most `radius` away from each query; see `bitprint.Index.within`."""
-        check_codes(self.path, self.bits, codes)
+        codes = check_codes(self.path, self.bits, codes)
         radius = check_whole("radius", radius, 0)
         with self._connections.use() as connection:
             kind = self._kind_now(connection)
