@@ -85,9 +85,6 @@ def train(
                 images = only_labelled(images)
                 check_several_classes(images.labels)
             rows, about = _training_rows(name, images, features, protocol, seed)
-            if name not in NAMED:
-                network = "mlp" if features else given.get("backbone", "efficientnet-lite0")
-                hasher = create(method, bits, **_recommended(method, network, len(rows)) | given)
             _check_free(out, hasher, about)
             if isinstance(hasher, FeatureHasher):
                 hasher.check_width(width(images, features or "pixels"))
@@ -128,17 +125,6 @@ def _given(
     if deep:
         given |= {"device": device} | ({"backbone": backbone} if backbone else {})
     return given
-
-
-def _recommended(method: str, network: str, images: int) -> dict[str, Any]:
-    """Our own settings for this many images, which the user is told of."""
-    from bitprint.methods.recipes import recipe
-
-    settings = recipe(method, network, images)
-    if settings:
-        spelt = " ".join(f"{option}={value}" for option, value in settings.items())
-        note(f"settings, but for what --set says: {spelt}")
-    return settings
 
 
 def _ranks(text: str) -> list[int]:
