@@ -129,12 +129,18 @@ def tell_unread(images: Any) -> None:
 
 
 def only_labelled(images: Any) -> Any:
-    """Return the images that have a label; say how many have none, if any have not."""
-    part = images.labelled()
-    if without := len(images) - len(part):
+    """Return the images that have a label; note how many have none, if any have not."""
+    tell_unlabelled(images)
+    return images.labelled()
+
+
+def tell_unlabelled(images: Any) -> None:
+    """Note how many images have no label and are left out, if some have one."""
+    if images.labels is None:
+        return
+    if without := len(images) - len(images.labelled()):
         are = "is" if without == 1 else "are"
         note(f"{counted(without, 'picture')} without a label {are} left out", style="yellow")
-    return part
 
 
 def tell_left_out(names: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ import typer
 
 from bitprint.cli._codes import ids_beside, write_codes
 from bitprint.cli._shared import (
-    NAMED,
     DataArgument,
     LabelsOption,
     counted,
@@ -62,7 +61,7 @@ def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> None:
 
     hasher, about = load(run), read_about(run)
     with progress_bar(f"reading {name}") as progress:
-        if name in NAMED:
+        if not Path(name).is_dir():
             images = open_set(name, labels, progress)
         else:
             size, cache = about.get("size", 256), data_home() / "decoded"

@@ -9,7 +9,7 @@ from bitprint.arguments import check_seed, plain
 from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._options import check_kinds, check_names
-from bitprint.methods._store import read_model
+from bitprint.methods._store import check_about, read_model
 from bitprint.methods.bre import BRE
 from bitprint.methods.classifier import Classifier
 from bitprint.methods.cnnh import CNNH, CNNHPlus
@@ -140,6 +140,7 @@ def load(folder: str | os.PathLike[str]) -> Hasher:
         raise ValueError(
             f"{folder}: model.json does not describe its weights ({reason})"
         ) from error
+    hasher._about = check_about(folder, document)
     return hasher
 
 

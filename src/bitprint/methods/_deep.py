@@ -277,8 +277,9 @@ class DeepHasher(Hasher):
         self.label_names_ = _label_names(data)
         if workers.first:
             self._warn_of_one_code(source)
+        self._about = dict(about or {})
         if run is not None and workers.first:
-            self.save(run, **(about or {}))
+            self.save(run)
         workers.wait()
         return self
 
