@@ -189,6 +189,7 @@ def train(
     if hasher.supervision == "labels" and labels is None:
         check_labelled(images)
         images = images.labelled()
+        assert images.labels is not None
         check_several_classes(images.labels)
     rows = data.rows.training if isinstance(data, ImageSplit) else np.arange(len(images))
     about = describe_training(images, rows, data, name=name, features=features)
