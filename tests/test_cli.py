@@ -189,9 +189,9 @@ def test_the_conventions_of_evaluate_are_options(tmp_path, photos):
     assert report["map"] == pytest.approx(plain["map"] / 2)
     assert report["precision_radius"] == report["pr_lookup"]["precision"][0]
     summary = run(*evaluate[:-1], *options)
-    assert "precision within radius 0" in summary
+    assert "precision, radius 0" in summary
     assert "2 queries without a relevant item, counted as 0" in summary
-    assert "precision@4" in summary
+    assert "@2      @4" in summary
 
 
 def split_without_answers(photos):
