@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,31 @@ def check_labels(labels: ArrayLike, count: int | None = None) -> NDArray:
     return labels.astype(np.int64)
 
 
+def number_names(labels: ArrayLike) -> NDArray:
+    """Replace names of classes by class numbers, in alphabetical order.
+
+    Labels that are not names are returned as they are. Names are numbered within one call: labels
+    that are compared with each other must be in the same array.
+
+    Examples
+    --------
+    >>> number_names(["dog", "cat", "dog"])
+    array([1, 0, 1])
+    >>> number_names([3, 0])
+    array([3, 0])
+    """
+    labels = np.asarray(labels)
+    if labels.dtype == object and any(_are_all(labels, kind) for kind in (str, Integral)):
+        labels = np.array(labels.tolist())
+    if labels.ndim == 1 and labels.dtype.kind == "U":
+        return np.unique(labels, return_inverse=True)[1]
+    return labels
+
+
+def _are_all(labels: NDArray, kind: type) -> bool:
+    return all(isinstance(label, kind) for label in labels.flat)
+
+
 def class_count(labels: NDArray) -> int:
     """Number of classes: columns of a label matrix, or the largest class number plus one.
 
@@ -88,7 +114,9 @@ def check_several_classes(labels: NDArray) -> None:
     if len(labels) == 0:
         raise ValueError("there are no training images")
     if np.all(labels == labels[0]):
-        raise ValueError("all training images have the same labels: at least two are needed")
+        raise ValueError(
+            "all training images have the same labels (one class): at least two are needed"
+        )
 
 
 def similarity(some: Any, others: Any) -> Any:

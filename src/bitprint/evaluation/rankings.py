@@ -107,13 +107,17 @@ class RankedTask:
 
     def rank(self, rows: slice) -> Ranking:
         """Rank the database for some of the queries."""
+        return Ranking(*self.compare(rows))
+
+    def compare(self, rows: slice) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+        """Distances and relevance of all items for some of the queries, both (q, N)."""
         distances = np.asarray(self.database.distances(self.queries[rows]))
         relevant = similarity(self.query_labels[rows], self.labels)
         if distances.shape != relevant.shape:
             raise ValueError(f"distances of shape {distances.shape}, expected {relevant.shape}")
         if np.isnan(distances).any():
             raise ValueError("distances contain NaN, which has no rank")
-        return Ranking(distances, relevant)
+        return distances, relevant
 
 
 class Ranking:
