@@ -68,9 +68,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     _fitted_bits: int | None = None  # of a method that writes its own `fit`
 
     @abstractmethod
-    def fit(
-        self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None
-    ) -> Self:
+    def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
         """Learn from N images (an `ImageSet`) or features (N, d), and their labels.
 
         Parameters
@@ -243,9 +241,7 @@ class FeatureHasher(Hasher):
     >>> hasher.check_width(3)  # it could also refuse features that are too short
     """
 
-    def fit(
-        self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None
-    ) -> Self:
+    def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
         """Learn from features (N, d), and labels where the method needs them.
 
         Parameters
@@ -288,9 +284,7 @@ class FeatureHasher(Hasher):
         `fit` asks; whoever has yet to compute the features can do so before.
         """
 
-    def _check_columns(
-        self, data: Data, features: NDArray[np.float32], *, reset: bool
-    ) -> None:
+    def _check_columns(self, data: Data, features: NDArray[np.float32], *, reset: bool) -> None:
         """Store number and names of the columns when `reset`, else compare with those stored."""
         named = data if hasattr(data, "columns") else features
         validate_data(self, named, reset=reset, skip_check_array=True)
