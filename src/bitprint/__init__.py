@@ -9,6 +9,7 @@ from bitprint.version import __version__
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
+    from bitprint.data import open_images
     from bitprint.data.images import ImageSet
     from bitprint.evaluation.metrics import evaluate
     from bitprint.methods import (
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
     from bitprint.training.plan import Training
+    from bitprint.workflows import evaluate_split, split, train
 
 __all__ = [
     "BRE",
@@ -94,11 +96,15 @@ __all__ = [
     "__version__",
     "create",
     "evaluate",
+    "evaluate_split",
     "list_methods",
     "load",
+    "open_images",
     "open_index",
     "register_backbone",
     "register_method",
+    "split",
+    "train",
 ]
 
 # Each name is imported when it is first used, because importing torch alone takes seconds.
@@ -109,8 +115,12 @@ _HOMES = {
     "Index": "bitprint.search.index",
     "Training": "bitprint.training.plan",
     "evaluate": "bitprint.evaluation.metrics",
+    "evaluate_split": "bitprint.workflows",
+    "open_images": "bitprint.data",
     "open_index": "bitprint.search.stores",
     "register_backbone": "bitprint.nets",
+    "split": "bitprint.workflows",
+    "train": "bitprint.workflows",
 }
 
 

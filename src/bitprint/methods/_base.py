@@ -67,6 +67,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     _fitted_bits: int | None = None  # of a method that writes its own `fit`
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """Facts about the training, such as its data, that are saved with the model."""
+        facts: dict[str, Any] = vars(self).setdefault("_about", {})
+        return facts
+
     @abstractmethod
     def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
         """Learn from N images (an `ImageSet`) or features (N, d), and their labels.
@@ -137,7 +143,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             "method": self.name,
             "options": self._options(),
             "fitted": fitted,
-            "about": about,
+            "about": self.about | about,
         }
         write_model(folder, document, arrays)
 

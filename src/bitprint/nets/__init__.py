@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from bitprint.nets.alexnet import AlexNet
 from bitprint.nets.cnnf import CNNF
@@ -32,10 +32,12 @@ from bitprint.nets.trunk import Trunk
 __all__ = [
     "Preprocess",
     "Trunk",
+    "backbone_kind",
     "create_trunk",
     "list_backbones",
     "register_backbone",
     "restore_trunk",
+    "skips_blocks",
 ]
 
 _Class = TypeVar("_Class", bound=type[Trunk])
@@ -117,7 +119,39 @@ def register_backbone(name: str) -> Callable[[_Class], _Class]:
     return register
 
 
-def create_trunk(name: str, *, input_shape: tuple[int, ...], pretrained: bool = True) -> Trunk:
+def backbone_kind(backbone: Any) -> Literal["features", "pretrained", "scratch"]:
+    """How a backbone begins: on feature vectors, with pretrained weights, or with random ones.
+
+    A module of your own is taken for a pretrained one.
+
+    Examples
+    --------
+    >>> backbone_kind("mlp"), backbone_kind("efficientnet-lite0"), backbone_kind("cnnf")
+    ('features', 'pretrained', 'scratch')
+    >>> backbone_kind("cnnf:imagenet-vgg-f.mat")
+    'pretrained'
+    """
+    if not isinstance(backbone, str):
+        return "pretrained"
+    name, _, source = backbone.partition(":")
+    trunk = _lookup(name)
+    if not trunk.takes_images:
+        return "features"
+    return "pretrained" if trunk.pretrained(source) else "scratch"
+
+
+def skips_blocks(backbone: Any) -> bool:
+    """Whether a backbone has residual blocks that training can skip.
+
+    Examples
+    --------
+    >>> skips_blocks("efficientnet-lite0"), skips_blocks("small")
+    (True, False)
+    """
+    return isinstance(backbone, str) and _lookup(backbone.partition(":")[0]).skips_blocks
+
+
+def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = True) -> Trunk:
     """Build a backbone for items of one shape.
 
     Parameters
