@@ -70,7 +70,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     @property
     def about(self) -> dict[str, Any]:
         """Facts about the training, such as its data, that are saved with the model."""
-        facts: dict[str, Any] = vars(self).setdefault("_about", {})
+        facts: dict[str, Any] = self.__dict__.setdefault("_about", {})
         return facts
 
     @abstractmethod
