@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.evaluation.average_precision import average_precision
 from bitprint.evaluation.histograms import Histograms, Task
 from bitprint.evaluation.rankings import Queries, RankedTask, Ranker, Ranking
 from bitprint.parallel import on_every_core
-from bitprint.supervision import check_labels, number_names
+from bitprint.supervision import check_labels
 
 _QUERIES = 2**14  # whose histograms are in memory at once
 _PAIRS = 2**19  # query-item pairs whose distances are in memory at once, on each core
 
 
 def leave_one_out_map(
-    codes: Codes | Ranker, labels: ArrayLike, queries: Codes | Queries | None = None
+    codes: Codes | Ranker, labels: Any, queries: Codes | Queries | None = None
 ) -> float:
     """Mean average precision of N items as queries, each against the other N - 1 items.
 
@@ -30,8 +30,8 @@ def leave_one_out_map(
     ----------
     codes : Codes, or whatever has real-valued distances
         N items.
-    labels : array_like
-        (N,) class numbers or names, or an (N, c) matrix of zeros and ones.
+    labels : array_like, or a list of lists of str
+        As in `bitprint.evaluate`.
     queries : Codes, or whatever `codes.distances` takes, optional
         The same N items as queries; the codes themselves by default.
 
@@ -41,7 +41,7 @@ def leave_one_out_map(
     >>> leave_one_out_map(codes, ["cat", "cat", "dog", "dog"])
     0.9027777777777778
     """
-    labels = check_labels(number_names(labels), len(codes))
+    labels = check_labels(labels, len(codes))
     asked: Any = codes if queries is None else queries
     if isinstance(codes, Codes):
         precisions = _by_hamming(Task(asked, labels, codes, labels))
@@ -59,7 +59,7 @@ def _by_hamming(task: Task) -> NDArray[np.float64]:
         rows = slice(start, start + _QUERIES)
         some = Task(task.query_codes[rows], task.query_labels[rows], task.codes, task.labels)
         histograms = _without_own(some, some.count(), task.codes[rows])
-        parts.append(average_precision(some, histograms))
+        parts.append(average_precision(some, histograms)[:, 0])
     return np.concatenate(parts)
 
 
@@ -82,11 +82,11 @@ def _by_distance(task: RankedTask) -> NDArray[np.float64]:
 
     def measured(rows: slice) -> NDArray[np.float64]:
         others = np.arange(count) != np.arange(count)[rows, None]
-        distances, relevant = (
+        distances, shared = (
             values[others].reshape(len(others), count - 1) for values in task.compare(rows)
         )
-        ranking = Ranking(distances, relevant)
-        return average_precision(ranking, ranking.histograms)
+        ranking = Ranking(distances, shared)
+        return average_precision(ranking, ranking.histograms)[:, 0]
 
     if count == 1:
         return np.array([np.nan])

@@ -19,7 +19,7 @@ from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
 from bitprint.evaluation.leave_one_out import leave_one_out_map
 from bitprint.methods._store import write_model
-from bitprint.supervision import check_labels, check_several_classes, number_names
+from bitprint.supervision import check_labels, check_several_classes
 
 _BLOCK = 8192  # rows that are projected at a time
 
@@ -196,7 +196,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 f"{self.name} learns from labels: it requires y to be passed, but the target y is "
                 "None"
             )
-        return check_labels(number_names(labels), count)
+        return check_labels(labels, count)
 
 
 def either(y: ArrayLike | None, labels: ArrayLike | None) -> ArrayLike | None:
