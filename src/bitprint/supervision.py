@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def _read_names(labels: Any) -> list[Any] | None:
         array = np.asarray(labels)
     except ValueError:  # lists of unequal lengths
         array = np.empty(1, object)
-    if array.ndim == 0 or array.dtype.kind in "biuf":
+    if array.ndim == 0 or array.dtype.kind in "biuf" or _are_objects(array, Integral):
         return None
     # NumPy turns the numbers in a list with names into strings, so the list itself is read.
     named = []
@@ -121,6 +122,10 @@ def _read_names(labels: Any) -> list[Any] | None:
             )
         named.append(tuple(label) if several else label)
     return named
+
+
+def _are_objects(array: NDArray, kind: type) -> bool:
+    return array.dtype == object and all(isinstance(each, kind) for each in array.flat)
 
 
 def _vocabulary(named: list[Any]) -> list[str]:
@@ -154,6 +159,8 @@ def _check_numbers(given: Any) -> NDArray:
         raise ValueError(
             f"labels are (N,) class numbers or an (N, c) matrix of 0 and 1, got {labels.shape}"
         )
+    if labels.dtype == object:
+        labels = labels.astype(np.float64)
     if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
         raise ValueError("labels contain NaN or infinity")
     if labels.ndim == 2:
@@ -203,7 +210,9 @@ def check_several_classes(labels: NDArray) -> None:
     if len(labels) == 0:
         raise ValueError("there are no training images")
     if np.all(labels == labels[0]):
-        raise ValueError("all training images have the same labels: at least two are needed")
+        raise ValueError(
+            "all training images have the same labels (one class): at least two are needed"
+        )
 
 
 def similarity(some: Any, others: Any) -> Any:

@@ -130,13 +130,17 @@ class RankedTask:
 
     def rank(self, rows: slice) -> Ranking:
         """Rank the database for some of the queries."""
+        return Ranking(*self.compare(rows))
+
+    def compare(self, rows: slice) -> tuple[NDArray[np.floating], NDArray]:
+        """Distances and numbers of shared labels for some of the queries, both (q, N)."""
         distances = np.asarray(self.database.distances(self.queries[rows]))
         shared = shared_labels(self.query_labels[rows], self.labels)
         if distances.shape != shared.shape:
             raise ValueError(f"distances of shape {distances.shape}, expected {shared.shape}")
         if np.isnan(distances).any():
             raise ValueError("distances contain NaN, which has no rank")
-        return Ranking(distances, shared)
+        return distances, shared
 
 
 class Ranking:
