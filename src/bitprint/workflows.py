@@ -29,7 +29,7 @@ from bitprint.methods.recipes import Items, settle
 from bitprint.nets import backbone_kind
 from bitprint.supervision import check_several_classes
 from bitprint.training.distributed import current_workers
-from bitprint.training.estimate import estimate_training, spell_time
+from bitprint.methods.estimate import estimate_training, spell_time
 from bitprint.training.run import holds_checkpoint, other_run
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class ImageSplit:
     >>> parts = split(load_digits(), seed=0)
     >>> parts
     ImageSplit('digits/1', seed 0: 185 queries, 1612 training, 1612 database)
-    >>> len(parts.queries), parts.rows.map_at
-    (185, None)
+    >>> len(parts.training), len(parts.queries), len(parts.database), parts.rows.map_at
+    (1612, 185, 1612, None)
     """
 
     images: ImageSet

@@ -69,7 +69,15 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     @property
     def about(self) -> dict[str, Any]:
-        """Facts about the training, such as its data, that are saved with the model."""
+        """Facts about the training, such as its data, that are saved with the model.
+
+        Examples
+        --------
+        >>> import bitprint as bp
+        >>> hasher = bp.train(bp.open_images("digits"), method="itq", bits=8)
+        >>> hasher.about["size"]
+        8
+        """
         facts: dict[str, Any] = self.__dict__.setdefault("_about", {})
         return facts
 

@@ -220,7 +220,14 @@ class DeepHasher(Hasher):
         own.__signature__ = inspect.Signature([*every.values()])
 
     def own_backbone(self) -> str | None:
-        """Return the network of the method's paper, where "auto" is to take it."""
+        """Return the network of the method's paper, where "auto" is to take it.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> create("cnnh", bits=12).own_backbone(), create("dsdh", bits=12).own_backbone()
+        ('cnnh', None)
+        """
         return None
 
     def fit(
