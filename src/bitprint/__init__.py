@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from bitprint.methods import create, list_methods, load
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
+    from bitprint.training.indexed import IndexedDataset
     from bitprint.training.plan import Training
 
 __all__ = [
     "Codes",
     "ImageSet",
     "Index",
+    "IndexedDataset",
     "Training",
     "__version__",
     "create",
@@ -35,6 +37,7 @@ _HOMES = {
     "Codes": "bitprint.codes",
     "ImageSet": "bitprint.data.images",
     "Index": "bitprint.search.index",
+    "IndexedDataset": "bitprint.training.indexed",
     "Training": "bitprint.training.plan",
     "create": "bitprint.methods",
     "evaluate": "bitprint.evaluation.metrics",
