@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -14,8 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from bitprint.arguments import check_seed, plain
 from bitprint.codes import Codes, check_bits
+from bitprint.data.feed import item_shape
 from bitprint.data.images import ImageSet
-from bitprint.data.vectors import Data, as_features
+from bitprint.data.inputs import Data, Items, read_inputs
+from bitprint.data.vectors import as_features
 from bitprint.methods._store import write_model
 from bitprint.supervision import check_labels, check_several_classes
 
@@ -64,7 +67,16 @@ class Hasher(BaseEstimator, ABC):
 
     @abstractmethod
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
-        """Learn from N images (an `ImageSet`) or features (N, d), and their labels."""
+        """Learn from N images or features (N, d), and their labels.
+
+        Parameters
+        ----------
+        data : ImageSet, array, path, list of PIL images, torch Dataset, ...
+            All that `bitprint.data.inputs.read_inputs` reads.
+        labels : array_like, optional
+            (N,) class numbers or (N, c) zeros and ones; by default the labels of the image set,
+            the folder or the dataset.
+        """
 
     @abstractmethod
     def project(self, data: Data) -> NDArray[np.float32]:
@@ -128,7 +140,7 @@ class Hasher(BaseEstimator, ABC):
         """Labels as given, or those of the image set; an error where the method needs them."""
         if self.supervision == "none":
             return None
-        if labels is None and isinstance(data, ImageSet):
+        if isinstance(data, ImageSet) and (labels is None or labels is data.labels):
             labels = data.labels
             _warn_of_unlabelled(data)
         if labels is None:
@@ -144,6 +156,21 @@ def _warn_of_unlabelled(images: ImageSet) -> None:
             "others; images.labelled() leaves them out",
             stacklevel=4,
         )
+
+
+def _vectors(items: Items) -> NDArray[np.float32]:
+    return as_features(items) if isinstance(items, ImageSet) else items
+
+
+def _check_shape(shape: Any, features: int) -> None:
+    """Raise unless a stored `input_shape_` has this many numbers."""
+    if not (
+        isinstance(shape, list | tuple)
+        and len(shape) in (1, 3)
+        and all(type(side) is int and side > 0 for side in shape)
+        and math.prod(shape) == features
+    ):
+        raise ValueError(f"input_shape_ is {shape}, which is not the shape of {features} features")
 
 
 class FeatureHasher(TransformerMixin, Hasher):
@@ -174,16 +201,18 @@ class FeatureHasher(TransformerMixin, Hasher):
     """
 
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
-        """Learn from features (N, d), and labels where the method needs them."""
+        """Learn from features (N, d), and labels where the method needs them; see `Hasher.fit`."""
         self._check_numbers()
-        features = as_features(data)
+        items, found = read_inputs(data)
+        features = _vectors(items)
         if len(features) == 0:
             raise ValueError("there are no training items")
-        labels = self._check_labels(data, labels, len(features))
+        labels = self._check_labels(items, found if labels is None else labels, len(features))
         if labels is not None:
             check_several_classes(labels)
         self.check_width(features.shape[1])
         self.n_features_in_ = features.shape[1]
+        self.input_shape_ = item_shape(items)
         self._fit(features, labels)
         self._fitted_bits = self.bits
         return self
@@ -191,7 +220,9 @@ class FeatureHasher(TransformerMixin, Hasher):
     def project(self, data: Data) -> NDArray[np.float32]:
         """Real-valued outputs, shape (N, K), whose signs are the codes."""
         self._check_fitted()
-        features = as_features(data)
+        # A model of an earlier version has no shape: its features may not have been pixels.
+        shape = getattr(self, "input_shape_", (self.n_features_in_,))
+        features = _vectors(read_inputs(data, shape)[0])
         if features.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"{self.name} was fitted on {self.n_features_in_} features, got {features.shape[1]}"
@@ -230,6 +261,9 @@ class FeatureHasher(TransformerMixin, Hasher):
             raise ValueError(f"{', '.join(learned)} is not what {self.name} learns")
         for name, value in learned.items():
             setattr(self, name, value)
+        if "input_shape_" in learned:  # models of earlier versions have none
+            _check_shape(learned["input_shape_"], self.n_features_in_)
+            self.input_shape_ = tuple(learned["input_shape_"])
         width = self._project(np.zeros((1, self.n_features_in_), np.float32)).shape[1]
         if width != self.bits:
             raise ValueError(f"weights for {width} bits in a model of {self.bits}")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bitprint.data.feed import Feed, Source, item_shape
 from bitprint.data.images import ImageSet
-from bitprint.data.vectors import Data, as_features
+from bitprint.data.inputs import Data, read_inputs
 from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher
 from bitprint.nets import create_trunk, restore_trunk
@@ -111,10 +111,12 @@ class DeepHasher(Hasher):
 
         Parameters
         ----------
-        data : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
-            Training images, or features for a backbone that takes them.
+        data : ImageSet, array, path, list of PIL images, torch Dataset, ...
+            Training images, or features for a backbone that takes them: all that
+            `bitprint.data.inputs.read_inputs` reads.
         labels : array_like, optional
-            (N,) class numbers or (N, c) zeros and ones; those of the image set by default.
+            (N,) class numbers or (N, c) zeros and ones; by default the labels of the image set,
+            the folder or the dataset.
         run : path, optional
             Folder for checkpoints, `metrics.csv` and the model. A run that was interrupted goes
             on from its last checkpoint.
@@ -124,8 +126,8 @@ class DeepHasher(Hasher):
             Further facts for the run's `model.json`, as in `save`.
         """
         self._check_numbers()
-        source = as_source(data)
-        labels = self._check_labels(data, labels, len(source))
+        source, found = read_inputs(data)
+        labels = self._check_labels(source, found if labels is None else labels, len(source))
         assert labels is not None
         check_several_classes(labels)
         self._check_options(labels)
@@ -157,7 +159,7 @@ class DeepHasher(Hasher):
         self._fitted_bits = self.bits
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
-        self.label_names_ = _label_names(data)
+        self.label_names_ = _label_names(source)
         if workers.first:
             self._warn_of_one_code(source)
         if run is not None and workers.first:
@@ -168,7 +170,7 @@ class DeepHasher(Hasher):
     def project(self, data: Data) -> NDArray[np.float32]:
         """Outputs of the hash layer, shape (N, K)."""
         self._check_fitted()
-        source = as_source(data)
+        source, _ = read_inputs(data, self.input_shape_)
         shape = item_shape(source)
         if len(shape) != len(self.input_shape_) or (len(shape) == 1 and shape != self.input_shape_):
             raise ValueError(
@@ -360,14 +362,6 @@ def check_weights(*, zero: bool = False, **weights: float) -> None:
             raise ValueError(f"{name} must be a number {least} 0, got {value}")
 
 
-def as_source(data: Data) -> Source:
-    """Images as an `ImageSet`, or features as float32 (N, d)."""
-    if isinstance(data, ImageSet):
-        return data
-    array = np.asarray(data)
-    return ImageSet(array) if array.ndim == 4 else as_features(array)
-
-
 def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNetwork:
     automatic = training.precision == "auto" and device.type == "cuda"
     net.mixed = automatic or training.precision == "bfloat16"
@@ -384,6 +378,6 @@ def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNe
     return net
 
 
-def _label_names(data: Data) -> list[str] | None:
-    names = data.label_names if isinstance(data, ImageSet) else None
+def _label_names(source: Source) -> list[str] | None:
+    names = source.label_names if isinstance(source, ImageSet) else None
     return None if names is None else list(names)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitprint.data.feed import Feed
-from bitprint.data.vectors import Data
+from bitprint.data.inputs import Data
 from bitprint.methods._deep import ENCODE_BATCH, DeepHasher, check_weights, gaussian_linear
 from bitprint.methods.product import assign, improve, random_codebooks, reconstruct
 from bitprint.nets.network import HashNetwork
