@@ -579,3 +579,27 @@ def test_the_module_imports_neither_torch_nor_torchvision():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_names_as_labels_of_a_dataset_are_learned():
+    pixels = RNG.integers(0, 256, (8, 8, 8, 3), np.uint8)
+    dataset = Wrapped(list(zip(pixels, ["cat", "dog"] * 4, strict=True)))
+    expected = bp.create("ksh", bits=4).fit(pixels, [0, 1] * 4)
+    assert bp.create("ksh", bits=4).fit(dataset).encode(pixels) == expected.encode(pixels)
+    deep = bp.create("dpsh", bits=4, backbone="small", epochs=1, device="cpu").fit(dataset)
+    assert deep.label_names_ == ["cat", "dog"]
+
+
+@pytest.mark.filterwarnings("ignore:dpsh gives one code")
+def test_train_reads_a_stream_once():
+    notes = []
+    stream = Stream(iter(list(zip(IMAGES, LABELS, strict=True))))  # empty when read again
+    options = {"backbone": "small", "epochs": 1, "device": "cpu", "progress": False}
+    hasher = bp.train(stream, bits=4, method="dpsh", note=notes.append, **options)
+    assert notes
+    assert len(hasher.encode(IMAGES)) == 6
+
+
+def test_train_computes_features_of_a_dataset():
+    hasher = bp.train(Pairs(list(IMAGES[:, :, :8])), bits=4, method="itq", features="gist")
+    assert hasher.n_features_in_ == 512

@@ -25,7 +25,7 @@ from bitprint.data.vectors import as_features
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader, Dataset
 
-Items: TypeAlias = ImageSet | NDArray[np.float32]
+Source: TypeAlias = ImageSet | NDArray[np.float32]
 """Images, or feature vectors (N, d)."""
 
 Data: TypeAlias = (
@@ -45,7 +45,7 @@ _EMPTY = "there are no items: give at least one image or feature vector"
 
 def read_inputs(
     data: Data, shape: Sequence[int] | None = None
-) -> tuple[Items, NDArray | list[Any] | None]:
+) -> tuple[Source, NDArray | list[Any] | None]:
     """Convert data of any supported kind to an image set or to feature vectors.
 
     ==================================  ==========================================================
@@ -219,7 +219,7 @@ def _is_array(data: Any) -> bool:
 
 def _read_dataset(
     dataset: Any, shape: Sequence[int] | None
-) -> tuple[Items, NDArray | list[Any] | None]:
+) -> tuple[Source, NDArray | list[Any] | None]:
     labels: list[Any] = []
 
     def first_parts() -> Iterator[Any]:
@@ -265,7 +265,7 @@ def _join_labels(labels: list[Any]) -> NDArray | list[Any]:
     return found if array.dtype == object else array
 
 
-def _read_list(data: Sequence[Any], shape: Sequence[int] | None) -> Items:
+def _read_list(data: Sequence[Any], shape: Sequence[int] | None) -> Source:
     if len(data) == 0:
         raise ValueError(_EMPTY)
     if all(isinstance(item, str | os.PathLike) for item in data):
@@ -279,7 +279,7 @@ def _is_image(item: Any) -> bool:
     return isinstance(item, str | os.PathLike | Image.Image) or getattr(item, "ndim", 0) >= 2
 
 
-def _read_items(items: Iterable[Any], shape: Sequence[int] | None) -> Items:
+def _read_items(items: Iterable[Any], shape: Sequence[int] | None) -> Source:
     """One item after the other: all of them images, or all vectors."""
     stream = iter(items)
     try:
@@ -364,7 +364,7 @@ def _tensor_as_array(tensor: Any) -> NDArray:
     return array
 
 
-def _read_array(array: NDArray, shape: Sequence[int] | None) -> Items:
+def _read_array(array: NDArray, shape: Sequence[int] | None) -> Source:
     if array.ndim in (0, 1):
         raise ValueError(
             "Reshape your data: features have shape (N, d), so give x[None] for one vector, and "

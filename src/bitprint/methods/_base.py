@@ -17,7 +17,7 @@ from bitprint.arguments import check_seed, plain
 from bitprint.codes import Codes, check_bits
 from bitprint.data.feed import item_shape
 from bitprint.data.images import ImageSet
-from bitprint.data.inputs import Data, Items, read_inputs
+from bitprint.data.inputs import Data, Source, read_inputs
 from bitprint.data.vectors import as_features
 from bitprint.methods._store import write_model
 from bitprint.supervision import check_labels, check_several_classes
@@ -65,6 +65,12 @@ class Hasher(BaseEstimator, ABC):
 
     _fitted_bits: int | None = None  # of a method that writes its own `fit`
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """Facts about the training, such as its data, that are saved with the model."""
+        facts: dict[str, Any] = vars(self).setdefault("_about", {})
+        return facts
+
     @abstractmethod
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
         """Learn from N images or features (N, d), and their labels.
@@ -106,7 +112,7 @@ class Hasher(BaseEstimator, ABC):
             "method": self.name,
             "options": self._options(),
             "fitted": fitted,
-            "about": about,
+            "about": self.about | about,
         }
         write_model(folder, document, arrays)
 
@@ -158,7 +164,7 @@ def _warn_of_unlabelled(images: ImageSet) -> None:
         )
 
 
-def _vectors(items: Items) -> NDArray[np.float32]:
+def _vectors(items: Source) -> NDArray[np.float32]:
     return as_features(items) if isinstance(items, ImageSet) else items
 
 
