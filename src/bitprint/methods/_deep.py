@@ -39,7 +39,7 @@ from bitprint.supervision import (
 from bitprint.training.distributed import Workers, current_workers
 from bitprint.training.loop import Callback, own_generators, train
 from bitprint.training.plan import Training
-from bitprint.training.run import RunFolder
+from bitprint.training.run import RunFolder, begun_without_recipe
 from bitprint.training.state import State
 
 ENCODE_BATCH = 256
@@ -279,7 +279,7 @@ class DeepHasher(Hasher):
         labels = self._check_labels(source, y, len(source))
         assert labels is not None
         check_several_classes(labels)
-        settled = settle(self, Items.of(source))
+        settled = self._settle(source, labels, run)
         settled._check_options(labels)
         training = settled.training
         assert training is not None
@@ -473,6 +473,26 @@ class DeepHasher(Hasher):
             trunk = create_trunk(self.backbone, input_shape=shape)
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
+
+    def _settle(
+        self, source: Source, labels: NDArray, run: str | os.PathLike[str] | None
+    ) -> DeepHasher:
+        """Resolve all options; a run that a version without recipes began stays "original"."""
+        items = Items.of(source)
+        begun = None if run is None else begun_without_recipe(run)
+        if begun is not None and self.recipe != "original":
+            original = copy(self)
+            original.recipe = "original"
+            settled = settle(original, items)
+            if settled._identity(source, labels, self.backbone) == begun:
+                warnings.warn(
+                    f"{run}: an earlier version began this run, by the recipe original; it "
+                    "resumes by that",
+                    stacklevel=3,
+                )
+                self.recipe = "original"
+                return settled
+        return settle(self, items)
 
     def _open_run(
         self,
