@@ -80,12 +80,12 @@ def _add_pictures(
 
 def _mind_unlabelled(sources: Sequence[Source]) -> None:
     """Say of which lists there is no column of labels: it may have another name."""
-    from bitprint.photos.files import gives_labels
+    from bitprint.data.label_csv import has_label_column
 
     for source in sources:
         if isinstance(source, str) and source.lower().endswith(".csv"):
             path = Path(source)
-            if path.is_file() and not gives_labels(path):
+            if path.is_file() and not has_label_column(path):
                 note(f"{source}: has no column label, and gives pictures none")
 
 
