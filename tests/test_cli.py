@@ -652,7 +652,7 @@ def test_a_model_that_says_what_cannot_be_is_refused(about, tmp_path, monkeypatc
     with_about(out, about=about)
     for command in (["evaluate", out, "digits"], ["encode", out, "digits", tmp_path / "codes"]):
         sentence = fails(monkeypatch, capsys, *command)
-        assert sentence.endswith("run/model.json: what it says under about cannot be")
+        assert sentence.endswith('run/model.json: invalid "about" section')
 
 
 def test_usage_errors_exit_with_2():

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from bitprint.codes import Codes
     from bitprint.data.images import ImageSet
     from bitprint.evaluation.metrics import evaluate
-    from bitprint.methods import create, list_methods, load
+    from bitprint.methods import create, list_methods, load, load_bytes
+    from bitprint.photos import Photos
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
     from bitprint.training.plan import Training
@@ -20,12 +21,14 @@ __all__ = [
     "Codes",
     "ImageSet",
     "Index",
+    "Photos",
     "Training",
     "__version__",
     "create",
     "evaluate",
     "list_methods",
     "load",
+    "load_bytes",
     "open_index",
 ]
 
@@ -35,11 +38,13 @@ _HOMES = {
     "Codes": "bitprint.codes",
     "ImageSet": "bitprint.data.images",
     "Index": "bitprint.search.index",
+    "Photos": "bitprint.photos",
     "Training": "bitprint.training.plan",
     "create": "bitprint.methods",
     "evaluate": "bitprint.evaluation.metrics",
     "list_methods": "bitprint.methods",
     "load": "bitprint.methods",
+    "load_bytes": "bitprint.methods",
     "open_index": "bitprint.search.stores",
 }
 
