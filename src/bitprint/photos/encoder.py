@@ -32,7 +32,6 @@ from bitprint.methods._store import (
 )
 from bitprint.nets import Trunk
 
-DEFAULT_FEATURES = "efficientnet-lite0"
 _FOLDER_SIZE = 256  # what pictures of a folder are decoded to for training
 _LARGEST_SIZE = 8192
 

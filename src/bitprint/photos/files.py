@@ -150,8 +150,6 @@ def content_digest(path: str) -> str:
 def named(name: str | os.PathLike[str]) -> Path:
     """Return the path of a name, with `~` expanded; an empty name raises a ValueError.
 
-    A file whose own name begins with `~` comes before a home folder.
-
     Examples
     --------
     >>> named("~/Pictures") == Path.home() / "Pictures"
@@ -160,11 +158,22 @@ def named(name: str | os.PathLike[str]) -> Path:
     Traceback (most recent call last):
     ValueError: the name of a folder or file is empty; write . for the folder that you are in
     """
-    text = os.fspath(name)
-    if not text:  # which a Path would take for the working directory
+    if not os.fspath(name):  # which a Path would take for the working directory
         raise ValueError(
             "the name of a folder or file is empty; write . for the folder that you are in"
         )
+    return expanded(name)
+
+
+def expanded(name: str | os.PathLike[str]) -> Path:
+    """Return a path with `~` expanded, unless there is a file whose own name begins with it.
+
+    Examples
+    --------
+    >>> expanded("~no-such-user.jpg").name
+    '~no-such-user.jpg'
+    """
+    text = os.fspath(name)
     if text.startswith("~") and not os.path.lexists(text):
         return Path(os.path.expanduser(text))  # noqa: PTH111 (Path's raises for unknown users)
     return Path(text)
