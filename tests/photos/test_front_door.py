@@ -37,7 +37,8 @@ def paths_by_brute_force(photos, codes, k):
 
 @pytest.mark.parametrize(("count", "model"), [(5, "DSDH, 64 bits"), (150, "ITQ, 64 bits")])
 def test_four_lines_work_with_few_images_and_with_many(home, count, model, monkeypatch):
-    monkeypatch.setattr(choosing, "FEATURES", "small")  # quick to compute
+    monkeypatch.setattr(choosing, "FEATURES", "pixels")  # quick to compute
+    monkeypatch.setattr("bitprint.photos.encoder._FOLDER_SIZE", 16)
     draw(home, count)
     Image.fromarray(SCENES.pixels[3]).save("cat.jpg", quality=95)
 

@@ -333,6 +333,23 @@ class Photos(Closable):
         Chosen or None
             Its `listing` is for `add`, so that images are listed once. None if the collection
             exists already.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from bitprint.data import draw_shapes
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for number, pixels in enumerate(draw_shapes(4).pixels):
+        ...         Image.fromarray(pixels).save(f"{folder}/{number}.png")
+        ...     path = f"{folder}/photos.bp"
+        ...     with Photos.open_or_create(path, bits=16, features="gist") as photos:
+        ...         chosen = photos.choose_model(folder)
+        ...         added = photos.add(chosen.listing)
+        ...         print(f"{chosen.origin} from {chosen.images} images, {added.new} added")
+        ...         photos.has_outgrown_model()
+        learned from 4 images, 4 added
+        False
         """
         if self._index is not None:
             return None

@@ -34,6 +34,8 @@ def holds_pictures(index: Store) -> bool:
 def check_holds_pictures(index: Store) -> None:
     """Raise a ValueError if an index has no model inside."""
     if not holds_pictures(index):
+        if index.attachments(_MODEL):
+            raise ValueError(f"{index.path}: the model is damaged (model.json: missing)")
         raise ValueError(
             f"{index.path}: holds codes without the model that made them, so that pictures "
             "cannot be encoded for it; use codes, or make another index for pictures"

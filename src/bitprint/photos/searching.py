@@ -28,7 +28,14 @@ Query = str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Codes
 
 
 class Hit(NamedTuple):
-    """One result of a search."""
+    """One result of a search.
+
+    Examples
+    --------
+    >>> hit = Hit("/photos/tom.jpg", "/photos/tom.jpg", distance=3, labels=("cats",))
+    >>> f"{hit.distance} bits: {hit.path}"
+    '3 bits: /photos/tom.jpg'
+    """
 
     id: int | str
     path: str | None
