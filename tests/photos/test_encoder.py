@@ -112,7 +112,7 @@ def test_a_deep_model_on_features_serves_with_them(tmp_path):
 
 
 def test_the_files_that_were_read_stay(tmp_path, monkeypatch):
-    """An index knows its model by them: another version may store other options."""
+    """Another version may store other options, which would change the identity."""
     saved = []
     original = ITQ._export
     monkeypatch.setattr(ITQ, "_export", lambda self: saved.append(self) or original(self))

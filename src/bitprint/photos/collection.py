@@ -115,7 +115,7 @@ class Photos(Closable):
         """Open a collection, or prepare a new one, which the first `add` creates.
 
         A new collection gets its model when its first images are added. Fewer than 100 images get
-        coco-64, which comes with Bitprint and knows everyday things. From 100 images on, or if
+        coco-64, a model of everyday objects that comes with Bitprint. From 100 images on, or if
         `bits` or `features` are given, a model is learned from the images, as in `learn`. All
         later images get codes by the same model.
 

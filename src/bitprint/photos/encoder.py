@@ -185,8 +185,8 @@ class Encoder:
                 size = _side(hasher)
             features = Features(name, size)
         encoder = cls(hasher, features, pictures)
-        # The description as it was read: this version might write other options, and an index
-        # knows its model by them.
+        # Keep the description as it was read. This version may write other options, which would
+        # change the identity.
         content = dump_description(document | {"about": encoder._about()})
         encoder.files = {DESCRIPTION: content, WEIGHTS: files[WEIGHTS]}
         return encoder
