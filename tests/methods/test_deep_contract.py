@@ -36,13 +36,13 @@ def create(name, bits=BITS, **options):
 
 def before_each_step(hasher, action):
     """Let `hasher` call `action` before every step of its training."""
-    loss = hasher.loss
+    cls = type(hasher)
 
-    def wrapped(*arguments):
+    def loss(self, *arguments):
         action()
-        return loss(*arguments)
+        return cls.loss(self, *arguments)
 
-    hasher.loss = wrapped
+    hasher.__class__ = type(cls.__name__, (cls,), {"loss": loss})
     return hasher
 
 
@@ -206,6 +206,14 @@ def test_one_bit(name):
 @every_method
 def test_several_labels_per_image(name):
     check_usable(create(name).fit(FEATURES, SEVERAL))
+
+
+@every_method
+def test_class_names_are_learned_as_their_numbers(name, tmp_path):
+    words = np.array(["ant", "bee", "cat", "dog"])[: LABELS.max() + 1]
+    named = create(name, epochs=1).fit(FEATURES, words[LABELS].tolist(), run=tmp_path)
+    assert named.encode(FEATURES) == create(name, epochs=1).fit(FEATURES, LABELS).encode(FEATURES)
+    assert bp.load(tmp_path).label_names_ == words.tolist()
 
 
 @every_method

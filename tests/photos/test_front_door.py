@@ -1,5 +1,7 @@
 """What people type first: `open_or_create`, `add`, `search`."""
 
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -222,3 +224,14 @@ def test_opening_a_collection_loads_no_model(photos, monkeypatch):
     with Photos.open("photos.bp") as opened:
         assert len(opened) == 12
         assert opened.search(photos.encoder.encode([SCENES.pixels[0]]), k=1)[0].distance == 0
+
+
+def test_a_model_that_was_trained_on_features_keeps_them(photos, home):
+    images = bp.open_images(home / "Pictures")
+    hasher = bp.train(images, bits=8, method="sdh", features="gist")
+    with Photos.open_or_create("trained.bp", model=hasher) as trained:
+        trained.add("~/Pictures")
+        assert trained.encoder.describe() == "SDH, 8 bits, on gist features"
+        assert trained.search(home / "Pictures" / "cats" / "4.png", k=1)[0].distance == 0
+        about = json.loads(trained.index.attachments("model/")["model/model.json"])["about"]
+        assert about == {"features": "gist", "size": 256, "pictures": None}

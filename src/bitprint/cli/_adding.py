@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bitprint.photos import Chosen, Photos
     from bitprint.photos.files import Listing, Source
 
-BITS = 64
-"""`bitprint.photos.choosing.BITS`, for the help text, which imports nothing slow."""
+# The values of `bitprint.photos.choosing`, for the help texts, which import nothing slow.
+BITS, FEW = 64, 100
 
 _PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` holds
 

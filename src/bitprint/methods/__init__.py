@@ -1,17 +1,23 @@
-"""The hashing methods, one file each, and their registry."""
+"""The hashing methods, one file each; `create` and `load` make them by name."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, get_type_hints
 
 from bitprint.arguments import check_seed, plain
 from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._options import check_kinds, check_names
-from bitprint.methods._store import find_model, parse_files, read_files, unpack_files
+from bitprint.methods._registry import METHODS, list_methods, method, register_method
+from bitprint.methods._store import (
+    check_about,
+    find_model,
+    parse_files,
+    read_files,
+    unpack_files,
+)
 from bitprint.methods.bre import BRE
 from bitprint.methods.classifier import Classifier
 from bitprint.methods.cnnh import CNNH, CNNHPlus
@@ -43,7 +49,40 @@ from bitprint.methods.vdsh import VDSH
 from bitprint.training.plan import Training
 
 __all__ = [
+    "BRE",
+    "CNNH",
+    "DHN",
+    "DLBHC",
+    "DPSH",
+    "DQN",
+    "DRSCH",
+    "DSCH",
+    "DSDH",
+    "DSDHA",
+    "DSDHB",
+    "DSDHC",
+    "DSPRH",
+    "DSRH",
+    "DTSH",
+    "ITQ",
+    "KLSH",
+    "KSH",
+    "LFH",
+    "LSH",
+    "METHODS",
+    "NINH",
+    "NMLSH",
+    "OPH",
+    "SBLSH",
+    "SDH",
+    "SH",
+    "SPLH",
+    "SSDH",
+    "VDSH",
+    "CNNHPlus",
+    "Classifier",
     "DeepHasher",
+    "FastH",
     "FeatureHasher",
     "Hasher",
     "create",
@@ -51,6 +90,7 @@ __all__ = [
     "load",
     "load_bytes",
     "method",
+    "register_method",
 ]
 
 _DATA_INDEPENDENT = (LSH, SBLSH, KLSH, NMLSH)
@@ -60,34 +100,8 @@ _DEEP = (CNNH, CNNHPlus, NINH, DSRH, DSCH, DRSCH, DQN, DHN, DPSH, DTSH, DLBHC, S
 _DSDH = (DSDH, DSDHA, DSDHB, DSDHC)
 _BASELINES = (Classifier,)
 
-_ALL = (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP, *_DSDH, *_BASELINES)
-METHODS: dict[str, type[Hasher]] = {cls.name: cls for cls in _ALL}
-
-_TRAINING = {field.name for field in fields(Training)}
-
-
-def list_methods() -> list[str]:
-    """Names of all methods.
-
-    Examples
-    --------
-    >>> "dsdh" in list_methods()
-    True
-    """
-    return list(METHODS)
-
-
-def method(name: str) -> type[Hasher]:
-    """Return the class of a method.
-
-    Examples
-    --------
-    >>> method("itq").reference
-    'Gong and Lazebnik, CVPR 2011'
-    """
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
-    return METHODS[name]
+for _cls in (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP, *_DSDH, *_BASELINES):
+    register_method(_cls)
 
 
 def create(name: str, bits: int, **options: Any) -> Hasher:
@@ -100,14 +114,13 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     bits : int
         Length of the codes.
     **options
-        Arguments of the method's class. For a deep method, the fields of `Training` may be given
-        here too; those that are not given are the method's own. A `seed`, from 0 to 2^63 - 1,
-        may be given to every method, also to one that draws nothing at random.
+        Arguments of the method's class. Every method takes a `seed` from 0 to 2^63 - 1, even one
+        that draws nothing at random.
 
     Examples
     --------
-    >>> create("dsdh", bits=48, epochs=40, optimizer="adamw").training.epochs
-    40
+    >>> create("dsdh", bits=48, epochs=40)
+    DSDH(bits=48, epochs=40)
     """
     cls = method(name)
     kinds = _kinds(cls)
@@ -115,11 +128,12 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     check_names(name, options, set(kinds))
     check_kinds(name, options, kinds)
     check_seed(options.get("seed", 0))
-    if issubclass(cls, DeepHasher):
-        options = _gather_training(cls, options)
     if "seed" not in cls._get_param_names():
         options.pop("seed", None)
-    return cls(plain(bits), **options)
+    hasher = cls(plain(bits), **options)
+    if isinstance(hasher, DeepHasher):
+        hasher._check_numbers()
+    return hasher
 
 
 def load(folder: str | os.PathLike[str]) -> Hasher:
@@ -172,35 +186,29 @@ def load_files(files: Mapping[str, bytes], place: str | os.PathLike[str] = "") -
     """
     document, arrays = parse_files(files, place)
     try:
-        options = dict(document["options"])
+        cls, options = method(document["method"]), dict(document["options"])
+        if issubclass(cls, DeepHasher):
+            options.setdefault("recipe", "original")  # models of versions without recipes
         if "training" in options:
             options["training"] = Training(**options["training"])
-        hasher = method(document["method"])(**options)
+        hasher = cls(**options)
         hasher._restore(arrays, document["fitted"])
     except Exception as error:  # values that do not fit make methods raise almost anything
         reason = " ".join(str(error).split())  # torch writes a line for each tensor
         where = f"{place}: " if str(place) else ""
         raise ValueError(f"{where}model.json does not describe its weights ({reason})") from error
+    hasher._about = check_about(place, document)
     return hasher
 
 
 def _kinds(cls: type[Hasher]) -> dict[str, Any]:
     """The options of a method, with their annotations; one that has none takes anything."""
-    try:
-        annotations = get_type_hints(cls.__init__)
-    except NameError:  # a name that a method of one's own imports for type checkers alone
-        annotations = {}
-    own = {name: annotations.get(name, object) for name in cls._get_param_names()}
-    training = get_type_hints(Training) if issubclass(cls, DeepHasher) else {}
-    kinds = {"seed": int} | own | training
+    annotations: dict[str, Any] = {}
+    for owner in (DeepHasher, cls) if issubclass(cls, DeepHasher) else (cls,):
+        try:
+            annotations |= get_type_hints(owner.__init__)
+        except NameError:  # a name that a method of one's own imports for type checkers alone
+            continue
+    kinds = {"seed": int} | {n: annotations.get(n, object) for n in cls._get_param_names()}
     kinds.pop("bits", None)
     return kinds
-
-
-def _gather_training(cls: type[DeepHasher], options: dict[str, Any]) -> dict[str, Any]:
-    changes = {name: value for name, value in options.items() if name in _TRAINING}
-    if not changes:
-        return options
-    base = options.get("training") or cls.default_training
-    rest = {name: value for name, value in options.items() if name not in _TRAINING}
-    return rest | {"training": Training(**(vars(base) | changes))}

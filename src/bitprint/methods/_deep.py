@@ -3,57 +3,124 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import os
 import warnings
 from abc import abstractmethod
-from dataclasses import asdict
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import asdict, fields
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from bitprint.arguments import plain
 from bitprint.data.feed import Feed, Source, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
 from bitprint.devices import pick_device
-from bitprint.methods._base import Hasher
+from bitprint.methods._base import Hasher, either
+from bitprint.methods.recipes import Items, check_recipe, settle
 from bitprint.nets import create_trunk, restore_trunk
 from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
-from bitprint.supervision import check_several_classes, class_count, class_matrix
+from bitprint.supervision import (
+    check_labels,
+    check_several_classes,
+    class_count,
+    class_matrix,
+    class_names,
+)
 from bitprint.training.distributed import Workers, current_workers
-from bitprint.training.loop import own_generators, train
+from bitprint.training.loop import Callback, own_generators, train
 from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
 from bitprint.training.state import State
 
 ENCODE_BATCH = 256
+_SAMPLE = 256  # training images that are looked at after training
+_NEAR_CHANCE = 0.05  # of the way from chance to a MAP of 1
+
+
+class Common(TypedDict, total=False):
+    """Options that all deep methods have, see `DeepHasher`."""
+
+    recipe: str
+    backbone: str | nn.Module
+    training: Training | None
+    device: str
+    seed: int
+    epochs: int | None
+    batch_size: int | None
+    optimizer: str | None
+    lr: float | None
+    trunk_lr: float | None
+    schedule: str | None
+    momentum: float | None
+    weight_decay: float | None
+    augment: str | None
+    cutmix: float | None
+    drop_blocks: float | None
+    average: float | None
+    freeze_norms: bool | None
+    mirror: bool | None
+    per_class: int | None
+    precision: str | None
+
+
+Tuned = Mapping[str, Mapping[str, Any]]
+"""Options by situation, see `DeepHasher.tuned`."""
+
+TRAINING_OPTIONS = tuple(field.name for field in fields(Training))
+"""Options of every deep method that are fields of `Training`."""
 
 
 class DeepHasher(Hasher):
     """A method that trains a network end to end.
 
     A subclass writes `loss`, and where it needs them `prepare`, `after_epoch`, `finish` and
-    `make_head`.
-    The loop owns the network, the optimiser, augmentation and checkpoints.
+    `make_head`. The loop owns the network, the optimizer, augmentation and checkpoints.
 
     Parameters
     ----------
     bits : int
         K.
+    recipe : {"recommended", "paper", "original"}
+        Where options come from that are not given, see `bitprint.methods.recipes`.
+        "recommended": training and weights that we have validated for this method, for the kind
+        of the backbone and for the number of images. "paper": loss and weights of the method's
+        paper, trained as all methods of the paper's tables are. "original": the training of the
+        method's authors.
     backbone : str
-        The network below the hash layer, see `bitprint.nets`. "auto" is "efficientnet-lite0" for
-        images and "mlp" for feature vectors.
+        The network below the hash layer, see `bitprint.nets`. "auto" is "mlp" for feature vectors,
+        "small" for images below 16 pixels, and otherwise the method's own network, the one that
+        the image set suggests, or "efficientnet-lite0".
     training : Training, optional
-        Optimiser, schedule, augmentation; the method's own by default.
+        All settings of the training at once, in place of the recipe's.
     device : str
         "auto" takes a GPU where there is one.
     seed : int
         Seed of everything random.
+    epochs, batch_size, optimizer, lr, trunk_lr, schedule, momentum, weight_decay, augment, cutmix
+        Single settings of the training, see `bitprint.Training`; None leaves it to the recipe.
+    drop_blocks, average, freeze_norms, mirror, per_class, precision
+        Likewise.
+
+    Attributes
+    ----------
+    net_ : HashNetwork
+        The trained network.
+    training_ : Training
+        How it was trained.
+    settings_ : dict
+        All settings of the training: backbone, options of the method, fields of `training_`.
+    history_ : list of dict
+        Figures of every epoch.
 
     Examples
     --------
@@ -70,7 +137,7 @@ class DeepHasher(Hasher):
     ...
     ...     def finish(self, net, state, feed):
     ...         print(f"trained on {len(feed)} items")
-    >>> hasher = ToCorners(bits=2, training=Training(epochs=20, lr=0.1))
+    >>> hasher = ToCorners(bits=2, recipe="original", epochs=20, lr=0.1)
     >>> codes = hasher.fit(np.eye(4), [0, 0, 1, 1]).encode(np.eye(4))
     trained on 4 items
     >>> codes.signs().tolist(), hasher.history_[-1]["positive"]
@@ -79,27 +146,91 @@ class DeepHasher(Hasher):
 
     supervision = "labels"
     default_training: ClassVar[Training] = Training()
+    """The training of the method's authors: the recipe "original"."""
+    tuned: ClassVar[Tuned] = {}
+    """Options of this method that differ from those of a recipe.
+
+    A key is made of words: the name of a recipe; "pretrained", "scratch" or "features" for what
+    the network begins with; "few" or "many" for at most or more than 20,000 images. Its options
+    hold where all its words do. `views` is the number of images in all epochs together.
+    """
 
     def __init__(
         self,
         bits: int,
         *,
-        backbone: str = "auto",
+        recipe: str = "recommended",
+        backbone: str | nn.Module = "auto",
         training: Training | None = None,
         device: str = "auto",
         seed: int = 0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        optimizer: str | None = None,
+        lr: float | None = None,
+        trunk_lr: float | None = None,
+        schedule: str | None = None,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
+        augment: str | None = None,
+        cutmix: float | None = None,
+        drop_blocks: float | None = None,
+        average: float | None = None,
+        freeze_norms: bool | None = None,
+        mirror: bool | None = None,
+        per_class: int | None = None,
+        precision: str | None = None,
     ) -> None:
         self.bits = bits
+        self.recipe = recipe
         self.backbone = backbone
         self.training = training
         self.device = device
         self.seed = seed
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.lr = lr
+        self.trunk_lr = trunk_lr
+        self.schedule = schedule
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.augment = augment
+        self.cutmix = cutmix
+        self.drop_blocks = drop_blocks
+        self.average = average
+        self.freeze_norms = freeze_norms
+        self.mirror = mirror
+        self.per_class = per_class
+        self.precision = precision
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Spell out `**common` in the signature, as scikit-learn and `help` need it."""
+        super().__init_subclass__(**options)
+        own = vars(cls).get("__init__")
+        if own is None:
+            return
+        kinds = inspect.Parameter
+        written = inspect.signature(own).parameters
+        if not any(each.kind is kinds.VAR_KEYWORD for each in written.values()):
+            return
+        named = {n: each for n, each in written.items() if each.kind is not kinds.VAR_KEYWORD}
+        common = inspect.signature(DeepHasher.__init__).parameters
+        every = named | {n: each for n, each in common.items() if n not in named}
+        own.__signature__ = inspect.Signature([*every.values()])
+
+    def own_backbone(self) -> str | None:
+        """Return the network of the method's paper, where "auto" is to take it."""
+        return None
 
     def fit(
         self,
-        data: Data,
-        labels: ArrayLike | None = None,
+        X: Data,
+        y: ArrayLike | None = None,
         *,
+        labels: ArrayLike | None = None,
+        validation: tuple[Data, ArrayLike | None] | None = None,
+        callback: Callback | None = None,
         run: str | os.PathLike[str] | None = None,
         progress: bool | str = False,
         about: dict[str, Any] | None = None,
@@ -111,38 +242,46 @@ class DeepHasher(Hasher):
 
         Parameters
         ----------
-        data : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
+        X : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
             Training images, or features for a backbone that takes them.
+        y : array_like, optional
+            (N,) class numbers or names, (N, c) zeros and ones, or a list of names per image.
+            Default: the labels of the image set.
         labels : array_like, optional
-            (N,) class numbers or (N, c) zeros and ones; those of the image set by default.
+            Another name of `y`.
+        validation : tuple of (X, y), optional
+            Images or features that do not train, and their labels. After every epoch their
+            `score` is noted as `validation_map`. It changes nothing in the training.
+        callback : callable, optional
+            Called after every epoch with a dict: the row of `metrics.csv`. An exception that it
+            raises ends the training.
         run : path, optional
-            Folder for checkpoints, `metrics.csv` and the model. A run that was interrupted goes
-            on from its last checkpoint.
+            Folder for checkpoints, `metrics.csv` and the model. Fit again with the same folder to
+            resume an interrupted training.
         progress : bool or str
             Show a progress bar; where there is no terminal, lines that begin with this text.
         about : dict, optional
             Further facts for the run's `model.json`, as in `save`.
         """
         self._check_numbers()
-        source = as_source(data)
-        labels = self._check_labels(data, labels, len(source))
+        source = as_source(X)
+        y = either(y, labels)
+        names = _label_names(X, y)
+        labels = self._check_labels(X, y, len(source))
         assert labels is not None
         check_several_classes(labels)
-        self._check_options(labels)
-        training = self.training or self.default_training
+        settled = settle(self, Items.of(source))
+        settled._check_options(labels)
+        training = settled.training
+        assert training is not None
         device = pick_device(self.device)
         workers = current_workers()
-        classes = class_matrix(labels)
-        state = State(
-            labels=torch.from_numpy(labels if labels.ndim == 1 else classes).to(device),
-            classes=torch.from_numpy(classes).to(device),
-            batch_size=training.batch_size,
-        )
-        net = self._build(item_shape(source), classes.shape[1], device, training)
-        folder = self._open_run(run, source, labels, workers)
-        self.history_ = train(
+        state = training_state(labels, device, training.batch_size)
+        net = settled._build(item_shape(source), state.classes.shape[1], device, training)
+        folder = settled._open_run(run, source, labels, workers, self.backbone)
+        history = train(
             net,
-            self,
+            settled,
             Feed(source, device, workers.part),
             state,
             training,
@@ -150,18 +289,22 @@ class DeepHasher(Hasher):
             run=folder,
             progress=progress,
             workers=workers,
+            validate=settled._validate(net, item_shape(source), validation),
+            callback=callback if workers.first else None,
         )
-        self.net_ = net.eval()
         with torch.no_grad():
-            self.finish(net, state, Feed(source, device))
+            settled.finish(net.eval(), state, Feed(source, device))
+        self.net_, self.history_ = net, history
+        self.training_, self.settings_ = training, settled._settings()
         self._fitted_bits = self.bits
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
-        self.label_names_ = _label_names(data)
+        self.label_names_ = names
         if workers.first:
-            self._warn_of_one_code(source)
+            self._warn_of_failure(source, labels)
+        self._about = dict(about or {})
         if run is not None and workers.first:
-            self.save(run, **(about or {}))
+            self.save(run)
         workers.wait()
         return self
 
@@ -244,16 +387,63 @@ class DeepHasher(Hasher):
             The training items.
         """
 
-    def _warn_of_one_code(self, source: Source) -> None:
-        # Where all outputs are equal some losses, of triplets above all, have no gradient, and
-        # nothing else tells that training ended there.
-        rows = np.unique(np.linspace(0, len(source) - 1, ENCODE_BATCH).astype(int))
+    def _validate(
+        self,
+        net: HashNetwork,
+        shape: tuple[int, ...],
+        validation: tuple[Data, ArrayLike | None] | None,
+    ) -> Callable[[], dict[str, float]] | None:
+        """Return what measures a network in training by `score`, if there are validation items."""
+        if validation is None:
+            return None
+        if not isinstance(validation, tuple) or len(validation) != 2:
+            raise ValueError("validation takes a tuple (X, y) of items and their labels")
+        X, y = validation
+        if y is None and isinstance(X, ImageSet):
+            y = X.labels
+        if y is None:
+            raise ValueError("validation needs labels: validation=(X, y)")
+        class_matrix(check_labels(y, len(as_source(X))))
+        measured = copy(self)
+        measured.net_, measured.input_shape_ = net, shape
+        measured._fitted_bits = self.bits
+
+        def validate() -> dict[str, float]:
+            training = net.training
+            try:
+                return {"validation_map": measured.score(X, y)}
+            finally:
+                net.train(training)
+
+        return validate
+
+    def _warn_of_failure(self, source: Source, labels: NDArray) -> None:
+        """Warn where the codes tell training images apart no better than chance.
+
+        Where all outputs are equal, some losses have no gradient, and training ends there.
+        """
+        rows = np.unique(np.linspace(0, len(source) - 1, _SAMPLE).astype(int))
         some = source.subset(rows) if isinstance(source, ImageSet) else source[rows]
         codes = self.encode(some)
+        advice = "train with a lower rate (lr), or for more epochs"
         if all(codes[row : row + 1] == codes[:1] for row in range(len(codes))):
             warnings.warn(
-                f"{self.name} gives one code to all of {len(rows)} training images, so it can tell"
-                " none from another; train with a lower rate (lr), or for more epochs",
+                f"{self.name} gives one code to all of {len(rows)} training images, so it cannot "
+                f"tell them apart; {advice}",
+                stacklevel=3,
+            )
+            return
+        classes = class_matrix(labels[rows])
+        shared = classes @ classes.sum(axis=0) > classes.sum(axis=1)
+        if not shared.any():
+            return  # no two of these images have a label in common
+        alike = np.clip(classes @ classes.T, 0, 1)
+        chance = (alike.sum() - np.trace(alike)) / (len(rows) * (len(rows) - 1))
+        reached = self.score(some, labels[rows])
+        if reached - chance < _NEAR_CHANCE * (1 - chance):
+            warnings.warn(
+                f"{self.name} ranks its own training images hardly better than chance (MAP "
+                f"{reached:.2f}, chance {chance:.2f}); {advice}",
                 stacklevel=3,
             )
 
@@ -262,19 +452,17 @@ class DeepHasher(Hasher):
         return self.bits
 
     def _check_options(self, labels: NDArray) -> None:
-        """Raise a ValueError for options that do not fit; called before training."""
-        if not isinstance(self.training, Training | None):
-            raise ValueError(f"training must be a Training, got {type(self.training).__name__}")
+        """Raise a ValueError for options that do not fit; called before training.
+
+        Every option has its value by then, see `bitprint.methods.recipes.settle`.
+        """
 
     def _build(
         self, shape: tuple[int, ...], classes: int, device: torch.device, training: Training
     ) -> HashNetwork:
-        backbone = self.backbone
-        if backbone == "auto":
-            backbone = "mlp" if len(shape) == 1 else "efficientnet-lite0"
         with own_generators():
             torch.manual_seed(int(self.seed))
-            trunk = create_trunk(backbone, input_shape=shape)
+            trunk = create_trunk(self.backbone, input_shape=shape)
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
 
@@ -284,34 +472,74 @@ class DeepHasher(Hasher):
         source: Source,
         labels: NDArray,
         workers: Workers,
+        named: Any,
     ) -> RunFolder | None:
         """The run folder, if there is to be one; all processes must be about the same run."""
         if run is None and workers.size == 1:
             return None
-        identity = self._identity(source, labels)
+        identity = self._identity(source, labels, named)
         workers.check_same(
             identity, "the processes of this training do not have the same options and data"
         )
         return None if run is None else RunFolder(run, identity)
 
-    def _identity(self, source: Source, labels: NDArray) -> str:
-        """What a checkpoint must agree with: method, options and training data."""
+    def _identity(self, source: Source, labels: NDArray, named: Any = "auto") -> str:
+        """What a checkpoint must agree with: method, settings and training data.
+
+        Settings, not the recipe that they come from: so runs of versions without recipes resume
+        as "original". `named` is the backbone that was asked for, which those versions noted.
+        """
         if isinstance(source, ImageSet):
             data = source.fingerprint()
         else:
             data = hashlib.sha256(np.ascontiguousarray(source).data).hexdigest()
+        usual = "efficientnet-lite0" if isinstance(source, ImageSet) else "mlp"
+        backbone = "auto" if named == "auto" and self.backbone == usual else self.backbone
         about = {
             "method": self.name,
-            "options": self._options() | {"device": None},
+            "options": self._own_options()
+            | {
+                "bits": self.bits,
+                "backbone": backbone if isinstance(backbone, str) else type(backbone).__name__,
+                "training": asdict(self.training or self.default_training),
+                "device": None,
+                "seed": plain(self.seed),
+            },
             "data": data,
             "labels": hashlib.sha256(np.ascontiguousarray(labels).data).hexdigest(),
         }
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
+    def _training(self, options: Mapping[str, Any]) -> Training:
+        """Training by the options of a recipe, except for those that are given here."""
+        if not isinstance(self.training, Training | None):
+            raise ValueError(f"training must be a Training, got {type(self.training).__name__}")
+        base = {name: options[name] for name in TRAINING_OPTIONS if name in options}
+        whole = base if self.training is None else asdict(self.training)
+        given = {name: getattr(self, name, None) for name in TRAINING_OPTIONS}
+        return Training(**whole | {n: value for n, value in given.items() if value is not None})
+
+    def _check_numbers(self) -> None:
+        super()._check_numbers()
+        check_recipe(self.recipe)
+        self._training({})  # refuses a single setting that is out of range
+
+    def _own_options(self) -> dict[str, Any]:
+        """Options that other deep methods do not have, as JSON values."""
+        common = inspect.signature(DeepHasher.__init__).parameters
+        params = self.get_params(deep=False)
+        return {name: plain(value) for name, value in params.items() if name not in common}
+
+    def _settings(self) -> dict[str, Any]:
+        """All settings of a hasher whose options have their values."""
+        assert self.training is not None
+        return {"backbone": self.backbone, **self._own_options(), **asdict(self.training)}
+
     def _options(self) -> dict[str, Any]:
         options = super()._options()
-        options["training"] = asdict(self.training or self.default_training)
-        return options
+        if isinstance(self.training, Training):
+            options["training"] = asdict(self.training)
+        return {name: value for name, value in options.items() if value is not None}
 
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         arrays = {name: value.cpu().numpy() for name, value in self.net_.state_dict().items()}
@@ -320,6 +548,7 @@ class DeepHasher(Hasher):
             "input_shape": list(self.input_shape_),
             "classes": self.classes_,
             "label_names": self.label_names_,
+            "settings": self.settings_,
         }
 
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
@@ -333,7 +562,10 @@ class DeepHasher(Hasher):
                 raise ValueError(f"{name} has shape {found}, not {claimed.get(name)}")
         net = self._described(fitted)
         net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
-        self.net_ = _place(net, pick_device(self.device), self.training or self.default_training)
+        # Models of versions without recipes have all settings among their options.
+        self.settings_ = fitted.get("settings") or self._settings()
+        self.training_ = Training(**{n: self.settings_[n] for n in TRAINING_OPTIONS})
+        self.net_ = _place(net, pick_device(self.device), self.training_)
         self._fitted_bits = self.bits
         self.input_shape_ = tuple(fitted["input_shape"])
         self.classes_ = fitted["classes"]
@@ -360,6 +592,24 @@ def check_weights(*, zero: bool = False, **weights: float) -> None:
             raise ValueError(f"{name} must be a number {least} 0, got {value}")
 
 
+def training_state(labels: NDArray, device: torch.device, batch_size: int) -> State:
+    """Labels of a training set as a loss needs them.
+
+    Parameters
+    ----------
+    labels : ndarray, shape (N,) or (N, c)
+    device : device
+    batch_size : int
+        Nominal size of a batch, see `State`.
+    """
+    classes = class_matrix(labels)
+    return State(
+        labels=torch.from_numpy(labels if labels.ndim == 1 else classes).to(device),
+        classes=torch.from_numpy(classes).to(device),
+        batch_size=batch_size,
+    )
+
+
 def as_source(data: Data) -> Source:
     """Images as an `ImageSet`, or features as float32 (N, d)."""
     if isinstance(data, ImageSet):
@@ -384,6 +634,9 @@ def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNe
     return net
 
 
-def _label_names(data: Data) -> list[str] | None:
-    names = data.label_names if isinstance(data, ImageSet) else None
-    return None if names is None else list(names)
+def _label_names(data: Data, labels: ArrayLike | None) -> list[str] | None:
+    """Return the class names: those of the labels if they are names, else those of the images."""
+    names = None if labels is None else class_names(labels)
+    if names is not None or not isinstance(data, ImageSet) or data.label_names is None:
+        return names
+    return list(data.label_names)

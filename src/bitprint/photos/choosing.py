@@ -121,4 +121,4 @@ def as_encoder(model: Model) -> Encoder:
 
     if isinstance(model, Encoder):
         return model
-    return Encoder(model) if isinstance(model, Hasher) else Encoder.load(model)
+    return Encoder.of(model) if isinstance(model, Hasher) else Encoder.load(model)

@@ -175,20 +175,37 @@ class Encoder:
             raise ValueError(f"the model is damaged ({error})") from error
 
     @classmethod
-    def _read(cls, files: Mapping[str, bytes], place: str | os.PathLike[str] = "") -> Encoder:
-        hasher = load_files(files, place)
-        document = parse_description(files[DESCRIPTION], place)
-        name, size, pictures = _parse_about(document, place)
+    def of(cls, hasher: Hasher, place: str | os.PathLike[str] = "") -> Encoder:
+        """Make the encoder of a fitted method, on the features that its `about` names, if any.
+
+        Parameters
+        ----------
+        hasher : Hasher
+            As `bitprint.train` returns it, or fitted on an `ImageSet`.
+        place : path, optional
+            Where it was read, for the errors.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+        >>> Encoder.of(create("itq", bits=16).fit(ImageSet(pictures))).size
+        8
+        """
+        name, size, pictures = _parse_about({"about": hasher.about}, place)
         features = None
         if name is not None:
             if name == "pixels" and isinstance(hasher, FeatureHasher):
                 size = _side(hasher)
             features = Features(name, size)
-        encoder = cls(hasher, features, pictures)
+        return cls(hasher, features, pictures)
+
+    @classmethod
+    def _read(cls, files: Mapping[str, bytes], place: str | os.PathLike[str] = "") -> Encoder:
+        encoder = cls.of(load_files(files, place), place)
         # Keep the description as it was read. This version may write other options, which would
         # change the identity.
-        content = dump_description(document | {"about": encoder._about()})
-        encoder.files = {DESCRIPTION: content, WEIGHTS: files[WEIGHTS]}
+        encoder.files = _with_about(files, encoder._about())
         return encoder
 
     @cached_property
@@ -197,7 +214,7 @@ class Encoder:
 
         They are what an index stores of its model: those that the encoder was read from, if any.
         """
-        return unpack_files(self.hasher.to_bytes(**self._about()))
+        return _with_about(unpack_files(self.hasher.to_bytes()), self._about())
 
     @cached_property
     def identity(self) -> str:
@@ -242,6 +259,12 @@ class Encoder:
             "size": self.size,
             "pictures": self.pictures,
         }
+
+
+def _with_about(files: Mapping[str, bytes], about: dict[str, Any]) -> dict[str, bytes]:
+    """Return the files of a model with these further facts alone: no names of training data."""
+    document = parse_description(files[DESCRIPTION]) | {"about": about}
+    return {DESCRIPTION: dump_description(document), WEIGHTS: files[WEIGHTS]}
 
 
 def _parse_about(
