@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from bitprint.photos import Photos
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
+    from bitprint.training.indexed import IndexedDataset
     from bitprint.training.plan import Training
     from bitprint.workflows import evaluate_split, split, train
 
@@ -94,6 +95,7 @@ __all__ = [
     "FastH",
     "ImageSet",
     "Index",
+    "IndexedDataset",
     "Photos",
     "Training",
     "__version__",
@@ -117,6 +119,7 @@ _HOMES = {
     "Codes": "bitprint.codes",
     "ImageSet": "bitprint.data.images",
     "Index": "bitprint.search.index",
+    "IndexedDataset": "bitprint.training.indexed",
     "Photos": "bitprint.photos",
     "Training": "bitprint.training.plan",
     "evaluate": "bitprint.evaluation.metrics",

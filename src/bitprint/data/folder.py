@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.data.decoded import decode_files
-from bitprint.data.decoding import Progress
+from bitprint.data.decoding import Progress, Size
 from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
 from bitprint.data.images import ImageSet
 from bitprint.data.label_csv import read_label_csv
@@ -21,7 +21,7 @@ def load_folder(
     path: str | os.PathLike[str],
     *,
     labels: str | os.PathLike[str] | None = None,
-    size: int = 256,
+    size: Size = 256,
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> ImageSet:
@@ -42,8 +42,8 @@ def load_folder(
         joined by `|`, or in a row each). A column `split` gives query, train or database for every
         image, which `bitprint.data.split_for` uses. Only the files in the CSV are loaded. See
         `bitprint.data.label_csv.read_label_csv`.
-    size : int
-        Height and width that the images are resized to.
+    size : int or (int, int)
+        Height and width that the images are resized to: one number for a square.
     cache : path, optional
         A folder for the decoded images, see `bitprint.data.decoded.decode_files`.
     progress : callable, optional

@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from bitprint.arguments import plain
-from bitprint.data.feed import Feed, Source, item_shape
+from bitprint.data.feed import Feed, item_shape
 from bitprint.data.images import ImageSet
-from bitprint.data.vectors import Data, as_features
+from bitprint.data.inputs import Data, Source, read_inputs
 from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher, either
 from bitprint.methods.recipes import Items, check_recipe, settle
@@ -220,7 +220,14 @@ class DeepHasher(Hasher):
         own.__signature__ = inspect.Signature([*every.values()])
 
     def own_backbone(self) -> str | None:
-        """Return the network of the method's paper, where "auto" is to take it."""
+        """Return the network of the method's paper, where "auto" is to take it.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> create("cnnh", bits=12).own_backbone(), create("dsdh", bits=12).own_backbone()
+        ('cnnh', None)
+        """
         return None
 
     def fit(
@@ -242,11 +249,12 @@ class DeepHasher(Hasher):
 
         Parameters
         ----------
-        X : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
-            Training images, or features for a backbone that takes them.
+        X : ImageSet, array, path, list of PIL images, torch Dataset, ...
+            Training images, or features for a backbone that takes them: all that
+            `bitprint.data.inputs.read_inputs` reads.
         y : array_like, optional
             (N,) class numbers or names, (N, c) zeros and ones, or a list of names per image.
-            Default: the labels of the image set.
+            Default: the labels of the image set, the folder or the dataset.
         labels : array_like, optional
             Another name of `y`.
         validation : tuple of (X, y), optional
@@ -264,10 +272,11 @@ class DeepHasher(Hasher):
             Further facts for the run's `model.json`, as in `save`.
         """
         self._check_numbers()
-        source = as_source(X)
+        source, found = read_inputs(X)
         y = either(y, labels)
-        names = _label_names(X, y)
-        labels = self._check_labels(X, y, len(source))
+        y = found if y is None else y
+        names = _label_names(source, y)
+        labels = self._check_labels(source, y, len(source))
         assert labels is not None
         check_several_classes(labels)
         settled = settle(self, Items.of(source))
@@ -311,7 +320,7 @@ class DeepHasher(Hasher):
     def project(self, data: Data) -> NDArray[np.float32]:
         """Outputs of the hash layer, shape (N, K)."""
         self._check_fitted()
-        source = as_source(data)
+        source, _ = read_inputs(data, self.input_shape_)
         shape = item_shape(source)
         if len(shape) != len(self.input_shape_) or (len(shape) == 1 and shape != self.input_shape_):
             raise ValueError(
@@ -398,12 +407,11 @@ class DeepHasher(Hasher):
             return None
         if not isinstance(validation, tuple) or len(validation) != 2:
             raise ValueError("validation takes a tuple (X, y) of items and their labels")
-        X, y = validation
-        if y is None and isinstance(X, ImageSet):
-            y = X.labels
+        X, found = read_inputs(validation[0], shape)
+        y = found if validation[1] is None else validation[1]
         if y is None:
             raise ValueError("validation needs labels: validation=(X, y)")
-        class_matrix(check_labels(y, len(as_source(X))))
+        check_labels(y, len(X))
         measured = copy(self)
         measured.net_, measured.input_shape_ = net, shape
         measured._fitted_bits = self.bits
@@ -610,14 +618,6 @@ def training_state(labels: NDArray, device: torch.device, batch_size: int) -> St
     )
 
 
-def as_source(data: Data) -> Source:
-    """Images as an `ImageSet`, or features as float32 (N, d)."""
-    if isinstance(data, ImageSet):
-        return data
-    array = np.asarray(data)
-    return ImageSet(array) if array.ndim == 4 else as_features(array)
-
-
 def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNetwork:
     automatic = training.precision == "auto" and device.type == "cuda"
     net.mixed = automatic or training.precision == "bfloat16"
@@ -634,9 +634,9 @@ def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNe
     return net
 
 
-def _label_names(data: Data, labels: ArrayLike | None) -> list[str] | None:
+def _label_names(source: Source, labels: ArrayLike | None) -> list[str] | None:
     """Return the class names: those of the labels if they are names, else those of the images."""
     names = None if labels is None else class_names(labels)
-    if names is not None or not isinstance(data, ImageSet) or data.label_names is None:
+    if names is not None or not isinstance(source, ImageSet) or source.label_names is None:
         return names
-    return list(data.label_names)
+    return list(source.label_names)
