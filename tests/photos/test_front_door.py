@@ -170,6 +170,12 @@ def test_all_kinds_of_queries_give_the_same_hits(photos, home):
         assert photos.search(query) == expected
 
 
+def test_a_jpeg_has_the_same_hits_by_path_and_opened(photos, tmp_path):
+    large = Image.fromarray(SCENES.pixels[4]).resize((300, 200))
+    large.save(tmp_path / "large.jpg")
+    assert photos.search("large.jpg") == photos.search(Image.open("large.jpg"))
+
+
 def test_a_label_and_a_number_limit_the_hits(photos):
     hits = photos.search(SCENES.pixels[0], 100, label="dogs")
     assert len(hits) == 4

@@ -151,17 +151,6 @@ def decode_thumbnail(source: str | os.PathLike[str] | IO[bytes], size: int) -> N
     return _decode(source, size, shrink)
 
 
-def rgb_pixels(image: Image.Image) -> NDArray[np.uint8]:
-    """Return the pixels of an open image (height, width, 3), read as `decode_image` reads a file.
-
-    Examples
-    --------
-    >>> rgb_pixels(Image.new("RGBA", (40, 30))).shape
-    (30, 40, 3)
-    """
-    return np.array(_to_rgb(_upright(image)))
-
-
 def _decode(
     source: str | os.PathLike[str] | IO[bytes],
     size: Size,

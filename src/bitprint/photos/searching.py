@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bitprint.codes import Codes
-from bitprint.data.decoding import decode_image, rgb_pixels
+from bitprint.data.decoding import convert_image, decode_image
 from bitprint.photos.files import named
 from bitprint.search.stores.interface import Store
 
@@ -117,12 +117,12 @@ def find_described(
 
 
 def read_query(query: str | os.PathLike[str] | Image.Image | NDArray[np.uint8], size: int) -> Any:
-    """Return the pixels of a query; a file is decoded to size x size, as those of an index are.
+    """Return the pixels of a query; those of a file or a PIL image are size x size.
 
     Examples
     --------
     >>> read_query(Image.new("L", (40, 30), 128), size=8).shape
-    (30, 40, 3)
+    (8, 8, 3)
     >>> read_query(["a.jpg", "b.jpg"], size=8)
     Traceback (most recent call last):
     ValueError: search takes one image (a path, a PIL image or an array) or its code, got list
@@ -130,7 +130,7 @@ def read_query(query: str | os.PathLike[str] | Image.Image | NDArray[np.uint8], 
     if isinstance(query, np.ndarray):
         return query
     if isinstance(query, Image.Image):
-        return rgb_pixels(query)
+        return convert_image(query, size)
     if not isinstance(query, str | os.PathLike):
         raise ValueError(
             "search takes one image (a path, a PIL image or an array) or its code, "
