@@ -31,7 +31,9 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
 
 def check_own_photos(names, printed):
     assert "Added(new=61, unchanged=0, skipped=[], left_out=[], relabelled=0)" in printed
-    assert Path(names["ids"][0, 0]).name in ("scene-07.jpg", "smaller.png")
+    first, *_ = printed.splitlines()
+    assert first == f"0 {Path('pictures/smaller.png').resolve()}"
+    assert Path(names["hits"][0].path).name in ("scene-07.jpg", "smaller.png")
     assert any(
         {"scene-07.jpg", "smaller.png"} <= {Path(i).name for i in group.ids}
         for group in names["groups"]

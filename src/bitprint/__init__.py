@@ -48,9 +48,11 @@ if TYPE_CHECKING:
         create,
         list_methods,
         load,
+        load_bytes,
         register_method,
     )
     from bitprint.nets import register_backbone
+    from bitprint.photos import Photos
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
     from bitprint.training.indexed import IndexedDataset
@@ -94,6 +96,7 @@ __all__ = [
     "ImageSet",
     "Index",
     "IndexedDataset",
+    "Photos",
     "Training",
     "__version__",
     "create",
@@ -101,6 +104,7 @@ __all__ = [
     "evaluate_split",
     "list_methods",
     "load",
+    "load_bytes",
     "open_images",
     "open_index",
     "register_backbone",
@@ -116,6 +120,7 @@ _HOMES = {
     "ImageSet": "bitprint.data.images",
     "Index": "bitprint.search.index",
     "IndexedDataset": "bitprint.training.indexed",
+    "Photos": "bitprint.photos",
     "Training": "bitprint.training.plan",
     "evaluate": "bitprint.evaluation.metrics",
     "evaluate_split": "bitprint.workflows",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 from bitprint.arguments import check_seed, plain
@@ -10,7 +11,13 @@ from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._options import check_kinds, check_names
 from bitprint.methods._registry import METHODS, list_methods, method, register_method
-from bitprint.methods._store import check_about, read_model
+from bitprint.methods._store import (
+    check_about,
+    find_model,
+    parse_files,
+    read_files,
+    unpack_files,
+)
 from bitprint.methods.bre import BRE
 from bitprint.methods.classifier import Classifier
 from bitprint.methods.cnnh import CNNH, CNNHPlus
@@ -81,6 +88,7 @@ __all__ = [
     "create",
     "list_methods",
     "load",
+    "load_bytes",
     "method",
     "register_method",
 ]
@@ -145,7 +153,38 @@ def load(folder: str | os.PathLike[str]) -> Hasher:
     >>> load("coco-64").bits
     64
     """
-    document, arrays = read_model(folder)
+    return load_files(read_files(folder), find_model(folder))
+
+
+def load_bytes(data: bytes) -> Hasher:
+    """Load a model from the bytes that `Hasher.to_bytes` returned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> hasher = create("lsh", bits=4).fit(np.eye(8))
+    >>> load_bytes(hasher.to_bytes())
+    LSH(bits=4)
+    """
+    return load_files(unpack_files(data))
+
+
+def load_files(files: Mapping[str, bytes], place: str | os.PathLike[str] = "") -> Hasher:
+    """Load a model from the contents of `model.json` and `model.safetensors`, by these names.
+
+    Parameters
+    ----------
+    files : dict of str to bytes
+    place : path, optional
+        Where the files are, for the errors.
+
+    Examples
+    --------
+    >>> load_files({"model.json": b"{}"})
+    Traceback (most recent call last):
+    ValueError: model.safetensors: missing
+    """
+    document, arrays = parse_files(files, place)
     try:
         cls, options = method(document["method"]), dict(document["options"])
         if issubclass(cls, DeepHasher):
@@ -156,10 +195,9 @@ def load(folder: str | os.PathLike[str]) -> Hasher:
         hasher._restore(arrays, document["fitted"])
     except Exception as error:  # values that do not fit make methods raise almost anything
         reason = " ".join(str(error).split())  # torch writes a line for each tensor
-        raise ValueError(
-            f"{folder}: model.json does not describe its weights ({reason})"
-        ) from error
-    hasher._about = check_about(folder, document)
+        where = f"{place}: " if str(place) else ""
+        raise ValueError(f"{where}model.json does not describe its weights ({reason})") from error
+    hasher._about = check_about(place, document)
     return hasher
 
 

@@ -21,7 +21,7 @@ from bitprint.data.images import ImageSet
 from bitprint.data.inputs import Data, Source, read_inputs
 from bitprint.data.vectors import as_features
 from bitprint.evaluation.leave_one_out import leave_one_out_map
-from bitprint.methods._store import write_model
+from bitprint.methods._store import pack_files, to_files, write_model
 from bitprint.supervision import check_labels, check_several_classes
 
 _BLOCK = 8192  # rows that are projected at a time
@@ -148,6 +148,25 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         **about
             Further facts for `model.json`, such as the training data: values JSON can hold.
         """
+        write_model(folder, *self._describe(about))
+
+    def to_bytes(self, **about: Any) -> bytes:
+        """Return the model as bytes, to store anywhere; `bitprint.load_bytes` reads them.
+
+        They are a safetensors file of what `save` writes, with a checksum. Nothing is pickled.
+
+        Examples
+        --------
+        >>> import bitprint as bp
+        >>> features = np.random.default_rng(0).normal(size=(100, 8))
+        >>> hasher = bp.create("itq", bits=4).fit(features)
+        >>> bp.load_bytes(hasher.to_bytes()).encode(features) == hasher.encode(features)
+        True
+        """
+        return pack_files(to_files(*self._describe(about)))
+
+    def _describe(self, about: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return what is stored of a fitted hasher: the description and the arrays."""
         self._check_fitted()
         arrays, fitted = self._export()
         document = {
@@ -156,7 +175,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             "fitted": fitted,
             "about": self.about | about,
         }
-        write_model(folder, document, arrays)
+        return document, arrays
 
     def _options(self) -> dict[str, Any]:
         """Constructor arguments as JSON values."""
