@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bitprint.data.images import ImageSet
     from bitprint.evaluation.metrics import evaluate
     from bitprint.methods import create, list_methods, load
+    from bitprint.methods.criterion import criterion
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
     from bitprint.training.plan import Training
@@ -23,6 +24,7 @@ __all__ = [
     "Training",
     "__version__",
     "create",
+    "criterion",
     "evaluate",
     "list_methods",
     "load",
@@ -37,6 +39,7 @@ _HOMES = {
     "Index": "bitprint.search.index",
     "Training": "bitprint.training.plan",
     "create": "bitprint.methods",
+    "criterion": "bitprint.methods.criterion",
     "evaluate": "bitprint.evaluation.metrics",
     "list_methods": "bitprint.methods",
     "load": "bitprint.methods",
