@@ -45,7 +45,7 @@ class Common(TypedDict, total=False):
     recipe: str
     backbone: str | nn.Module
     training: Training | None
-    device: str
+    device: str | torch.device
     seed: int
     epochs: int | None
     batch_size: int | None
@@ -97,8 +97,8 @@ class DeepHasher(Hasher):
         the image set suggests, or "efficientnet-lite0".
     training : Training, optional
         All settings of the training at once, in place of the recipe's.
-    device : str
-        "auto" takes a GPU where there is one.
+    device : str or torch.device
+        "auto" takes a GPU with CUDA where there is one; see `bitprint.devices.pick_device`.
     seed : int
         Seed of everything random.
     epochs, batch_size, optimizer, lr, trunk_lr, schedule, momentum, weight_decay, augment, cutmix
@@ -159,7 +159,7 @@ class DeepHasher(Hasher):
         recipe: str = "recommended",
         backbone: str | nn.Module = "auto",
         training: Training | None = None,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         seed: int = 0,
         epochs: int | None = None,
         batch_size: int | None = None,

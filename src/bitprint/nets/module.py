@@ -67,7 +67,8 @@ class Module(Trunk):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Preprocessed images or vectors -> (n, out_features)."""
-        features: Tensor = self.module(inputs)
+        # Pixels come channel by channel, as from a DataLoader, so that `view` works.
+        features: Tensor = self.module(inputs.contiguous())
         return features.flatten(1)
 
     def describe(self) -> dict[str, Any]:
@@ -80,7 +81,8 @@ class Module(Trunk):
         modes = [(part, part.training) for part in self.modules()]
         self.eval()
         kind = torch.uint8 if len(item_shape) == 3 else torch.float32
-        features = self.module(self.preprocess(torch.zeros((1, *item_shape), dtype=kind)))
+        inputs = self.preprocess(torch.zeros((1, *item_shape), dtype=kind))
+        features = self.module(inputs.contiguous())
         for part, training in modes:
             part.training = training
         if not isinstance(features, Tensor):
