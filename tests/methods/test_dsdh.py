@@ -276,7 +276,7 @@ def test_weights_of_the_modes():
     assert DSDH(16, mode="balanced").weights(5000, 100) == (20_000.0, 2000.0, 200.0)
     assert DSDH(16, mode="balanced").weights(5000, 2) == (2000.0, 200.0, 200.0)
     assert DSDH(64, mode="balanced", eta=3.0).weights(100) == (655.36, 65.536, 3.0)
-    assert DSDH(8, mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
+    assert DSDH(8, mode="paper", mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
 
 
 @pytest.mark.parametrize(("mode", "factor"), [("balanced", 1.0), ("paper", 0.5)])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitprint.supervision import check_labels
+from bitprint.supervision import check_labels, class_names
 
 PARTS = ("query", "train", "database")
 """What an image may be for in a split that comes with the set."""
@@ -26,12 +26,13 @@ class ImageSet:
     ----------
     pixels : ndarray of uint8, shape (M, height, width, 3)
         RGB, in memory or memory-mapped.
-    labels : ndarray, optional
-        (N,) class numbers or (N, c) zeros and ones.
+    labels : array_like, optional
+        (N,) class numbers or class names, (N, c) zeros and ones, or a list of names per image.
+        Names are stored as numbers, see `label_names`.
     ids : sequence, optional
         N names, by which images are spoken of: file names in a folder, row numbers otherwise.
     label_names : sequence of str, optional
-        The names of the classes.
+        The names of the classes. Default: the sorted names in `labels`, if labels are names.
     name : str
         What the set is called in reports.
     skipped : sequence of (str, str)
@@ -43,9 +44,9 @@ class ImageSet:
         "train" (to learn from and to be found) or "database" (to be found).
     left_out : sequence of str
         Names of pictures in formats that are not read.
-    protocol : {"cifar10", "nuswide"}, optional
-        The published protocol that `bitprint.data.split_for` splits the set by. Loaders set it,
-        whatever the set is called; None for any other set.
+    protocol : {"cifar10", "nuswide", "general"}, optional
+        The protocol that `bitprint.data.split_for` splits the set by, set by its loader. Sets with
+        one are split by default when a model is trained on them; a folder of images has None.
     backbone : str, optional
         The network suggested for these images, if it is not the default one.
     mirrored_alike : bool
@@ -91,7 +92,9 @@ class ImageSet:
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "ids", ids)
         if self.labels is not None:
-            object.__setattr__(self, "labels", check_labels(self.labels, len(rows)))
+            names = class_names(self.labels) if self.label_names is None else self.label_names
+            object.__setattr__(self, "labels", check_labels(self.labels, len(rows), names))
+            object.__setattr__(self, "label_names", names)
         if self.split is not None:
             object.__setattr__(self, "split", _check_parts(self.split, len(rows)))
 
@@ -162,6 +165,17 @@ class ImageSet:
         spread = np.unique(np.linspace(0, len(self), 256, endpoint=False, dtype=np.int64))
         if len(self):
             digest.update(np.ascontiguousarray(self.read(spread)).data)
+        return digest.hexdigest()
+
+    def pixels_fingerprint(self) -> str:
+        """SHA-256 over the pixels that this set and its subsets share, not over labels or rows.
+
+        Equal for two subsets of one set. The pixels of 256 images spread over the set are taken.
+        """
+        digest = hashlib.sha256(repr(self.pixels.shape).encode())
+        spread = np.unique(np.linspace(0, len(self.pixels), 256, endpoint=False, dtype=np.int64))
+        if len(self.pixels):
+            digest.update(np.ascontiguousarray(self.pixels[spread]).data)
         return digest.hexdigest()
 
 

@@ -29,7 +29,12 @@ from bitprint.nets import create_trunk, restore_trunk
 from bitprint.nets.module import module_name, module_shapes
 from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
-from bitprint.supervision import check_several_classes, class_count, class_matrix
+from bitprint.supervision import (
+    check_several_classes,
+    class_count,
+    class_matrix,
+    class_names,
+)
 from bitprint.training.distributed import Workers, current_workers
 from bitprint.training.loop import own_generators, train
 from bitprint.training.plan import Training
@@ -239,7 +244,8 @@ class DeepHasher(Hasher):
         data : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
             Training images, or features for a backbone that takes them.
         labels : array_like, optional
-            (N,) class numbers or (N, c) zeros and ones; those of the image set by default.
+            (N,) class numbers or names, (N, c) zeros and ones, or a list of names per image.
+            Default: the labels of the image set.
         run : path, optional
             Folder for checkpoints, `metrics.csv` and the model. A run that was interrupted goes
             on from its last checkpoint.
@@ -250,6 +256,7 @@ class DeepHasher(Hasher):
         """
         self._check_numbers()
         source = as_source(data)
+        names = _label_names(data, labels)
         labels = self._check_labels(data, labels, len(source))
         assert labels is not None
         check_several_classes(labels)
@@ -280,11 +287,12 @@ class DeepHasher(Hasher):
         self._fitted_bits = self.bits
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
-        self.label_names_ = _label_names(data)
+        self.label_names_ = names
         if workers.first:
             self._warn_of_one_code(source)
+        self._about = dict(about or {})
         if run is not None and workers.first:
-            self.save(run, **(about or {}))
+            self.save(run)
         workers.wait()
         return self
 
@@ -577,6 +585,9 @@ def _named(backbone: Any) -> Any:
     return module_name(backbone) if isinstance(backbone, nn.Module) else backbone
 
 
-def _label_names(data: Data) -> list[str] | None:
-    names = data.label_names if isinstance(data, ImageSet) else None
-    return None if names is None else list(names)
+def _label_names(data: Data, labels: ArrayLike | None) -> list[str] | None:
+    """Return the class names: those of the labels if they are names, else those of the images."""
+    names = None if labels is None else class_names(labels)
+    if names is not None or not isinstance(data, ImageSet) or data.label_names is None:
+        return names
+    return list(data.label_names)

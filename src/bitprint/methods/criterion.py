@@ -25,7 +25,7 @@ from bitprint.methods._deep import (
 from bitprint.methods.recipes import Items, settle
 from bitprint.nets.module import Module
 from bitprint.nets.network import HashNetwork
-from bitprint.supervision import check_labels, check_several_classes, class_count
+from bitprint.supervision import check_labels, check_several_classes, class_count, class_names
 from bitprint.training.loop import own_generators
 from bitprint.training.plan import Training
 from bitprint.training.state import State
@@ -54,7 +54,8 @@ def criterion(
     bits : int
         K.
     labels : array_like
-        Labels of the whole training set: (N,) class numbers, or (N, c) zeros and ones.
+        Labels of the whole training set: (N,) class numbers or names, (N, c) zeros and ones, or a
+        list of names per image.
     batch_size : int
         Batch size of your loader. Sums over a batch are divided by it, also in a last, smaller
         batch.
@@ -93,7 +94,7 @@ def criterion(
     checked = check_labels(labels)
     check_several_classes(checked)
     hasher = _settled(name, bits, checked, batch_size, epochs, options)
-    return Criterion(hasher, checked, place)
+    return Criterion(hasher, checked, place, class_names(labels))
 
 
 class Criterion(nn.Module):
@@ -109,6 +110,8 @@ class Criterion(nn.Module):
     labels : ndarray, shape (N,) or (N, c)
         Labels of the training set.
     device : torch.device
+    names : list of str, optional
+        Names of the classes.
 
     Attributes
     ----------
@@ -127,13 +130,20 @@ class Criterion(nn.Module):
     labels: Tensor
     classes: Tensor
 
-    def __init__(self, hasher: DeepHasher, labels: NDArray, device: torch.device) -> None:
+    def __init__(
+        self,
+        hasher: DeepHasher,
+        labels: NDArray,
+        device: torch.device,
+        names: list[str] | None = None,
+    ) -> None:
         super().__init__()
         assert hasher.training is not None
         self.parts: dict[str, Tensor] = {}
         self._hasher = hasher
         self._batch_size = hasher.training.batch_size
         self._class_count = class_count(labels)
+        self._names = names
         self._width = _head_width(hasher, self._class_count)
         state = training_state(labels, device, self._batch_size)
         hasher.prepare(state)
@@ -212,7 +222,7 @@ class Criterion(nn.Module):
         fitted.training_, fitted.settings_ = fitted.training, fitted._settings()
         fitted._fitted_bits = fitted.bits
         fitted.input_shape_, fitted.classes_ = item_shape(source), self._class_count
-        fitted.label_names_ = _label_names(source)
+        fitted.label_names_ = self._names or _label_names(source, None)
         return fitted
 
     @contextmanager
