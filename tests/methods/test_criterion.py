@@ -247,7 +247,7 @@ def test_wrong_option_of_a_criterion_is_named(options, message):
     [
         ([1, 1, 1], "all training images have the same labels"),
         ([], "there are no training images"),
-        ([-1, 0], "class numbers are whole and not negative"),
+        ([-1, 0], "class numbers are integers and not negative"),
     ],
 )
 def test_labels_that_teach_nothing_are_refused(labels, message):
@@ -284,6 +284,14 @@ def test_state_of_other_labels_is_refused():
         create_criterion("dpsh", ONE_LABEL[::-1].copy()).load_state_dict(state)
     with pytest.raises(ValueError, match="saved with other labels"):
         create_criterion("dpsh", ONE_LABEL[:20]).load_state_dict(state)
+
+
+def test_names_of_classes_are_kept_with_the_hasher():
+    names = np.array(["ant", "bee", "cat", "dog"])
+    criterion = create_criterion("dpsh", names[ONE_LABEL])
+    assert torch.equal(criterion.labels, torch.from_numpy(ONE_LABEL))
+    hasher = criterion.hasher(nn.Identity(), criterion.make_head(10), FEATURES)
+    assert hasher.label_names_ == ["ant", "bee", "cat", "dog"]
 
 
 def test_hasher_of_other_items_is_refused():

@@ -18,15 +18,14 @@ from bitprint.methods import create, method
 from bitprint.methods._deep import (
     TRAINING_OPTIONS,
     DeepHasher,
-    as_source,
     _label_names,
+    as_source,
     training_state,
 )
 from bitprint.methods.recipes import Items, settle
 from bitprint.nets.module import Module
 from bitprint.nets.network import HashNetwork
 from bitprint.supervision import check_labels, check_several_classes, class_count, class_names
-from bitprint.training.loop import own_generators
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 
@@ -64,8 +63,8 @@ def criterion(
     device : str or torch.device
         Where its buffers are. `to` moves them later.
     **options
-        Options of the method, such as ``eta=20.0``, and `recipe` and `seed` as in `bitprint.create`.
-        Options of the training, such as `lr`, belong to your loop.
+        Options of the method, such as ``eta=20.0``, and `recipe` and `seed`, see
+        `bitprint.create`. Options of the training, such as `lr`, belong to your loop.
 
     Returns
     -------
@@ -152,7 +151,7 @@ class Criterion(nn.Module):
         self.tensors = nn.Module()
         for key, value in state.tensors.items():
             self.tensors.register_buffer(key, value)
-        self.register_load_state_dict_pre_hook(_refuse_other_labels)
+        self.register_load_state_dict_pre_hook(_refuse_other_labels)  # type: ignore[no-untyped-call]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -219,7 +218,7 @@ class Criterion(nn.Module):
         with self._state() as state:
             fitted.finish(net, state, Feed(source, device))
         fitted.net_, fitted.history_ = net, []
-        fitted.training_, fitted.settings_ = fitted.training, fitted._settings()
+        fitted.training_, fitted.settings_ = cast(Training, fitted.training), fitted._settings()
         fitted._fitted_bits = fitted.bits
         fitted.input_shape_, fitted.classes_ = item_shape(source), self._class_count
         fitted.label_names_ = self._names or _label_names(source, None)
@@ -239,8 +238,8 @@ class Criterion(nn.Module):
         device = self.labels.device
         if outputs.ndim != 2 or outputs.shape[1] != self._width:
             raise ValueError(
-                f"{self._hasher.name} with {self._hasher.bits} bits and {self._class_count} classes "
-                f"needs outputs of shape (n, {self._width}), got {tuple(outputs.shape)}; "
+                f"{self._hasher.name} with {self._hasher.bits} bits and {self._class_count} "
+                f"classes needs outputs of shape (n, {self._width}), got {tuple(outputs.shape)}; "
                 "make_head builds the layer for them"
             )
         if outputs.device != device:
@@ -253,8 +252,9 @@ class Criterion(nn.Module):
                 f"rows must be {len(outputs)} integers, one for each row of the outputs, "
                 f"got {rows.dtype} of shape {tuple(rows.shape)}"
             )
-        # On a GPU the check would make the processor wait at every step.
-        if rows.device.type == "cpu" and len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+        # With rows on a GPU, the check would make each step wait.
+        unchecked = rows.is_cuda or len(rows) == 0
+        if not (unchecked or 0 <= rows.min() <= rows.max() < len(self)):
             raise ValueError(
                 f"rows must be from 0 to {len(self) - 1}, got {int(rows.min())} to "
                 f"{int(rows.max())}; they are the places of the images in labels"
@@ -308,7 +308,7 @@ def _refuse_other_labels(
     criterion: nn.Module, tensors: dict[str, Tensor], prefix: str, *others: Any
 ) -> None:
     """Refuse to load the buffers of another training set: their rows are other images."""
-    mine, stored = criterion.labels, tensors.get(f"{prefix}labels")
+    mine, stored = cast(Tensor, criterion.labels), tensors.get(f"{prefix}labels")
     if isinstance(stored, Tensor) and not torch.equal(stored.to(mine), mine):
         raise ValueError(
             "this state was saved with other labels, or the same in another order; "
