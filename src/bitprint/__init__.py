@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from bitprint.nets import register_backbone
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
+    from bitprint.training.indexed import IndexedDataset
     from bitprint.training.plan import Training
     from bitprint.workflows import evaluate_split, split, train
 
@@ -93,6 +94,7 @@ __all__ = [
     "FastH",
     "ImageSet",
     "Index",
+    "IndexedDataset",
     "Training",
     "__version__",
     "create",
@@ -115,6 +117,7 @@ _HOMES = {
     "Codes": "bitprint.codes",
     "ImageSet": "bitprint.data.images",
     "Index": "bitprint.search.index",
+    "IndexedDataset": "bitprint.training.indexed",
     "Training": "bitprint.training.plan",
     "criterion": "bitprint.methods.criterion",
     "evaluate": "bitprint.evaluation.metrics",
