@@ -121,9 +121,15 @@ class Criterion(nn.Module):
     --------
     >>> import bitprint as bp
     >>> loss_of = bp.criterion("dtsh", bits=12, labels=[0, 0, 1, 1], batch_size=4)
-    >>> loss = loss_of(torch.zeros(4, 12), rows=[0, 1, 2, 3])
-    >>> bool(loss == sum(loss_of.parts.values())), list(loss_of.state_dict())
-    (True, ['labels', 'tensors.U'])
+    >>> model = nn.Linear(4, 8)
+    >>> head = loss_of.make_head(8)
+    >>> loss = loss_of.forward(head(model(torch.eye(4))), rows=[0, 1, 2, 3])
+    >>> bool(loss == sum(loss_of.parts.values())), loss_of.end_epoch()
+    (True, {})
+    >>> list(loss_of.state_dict())
+    ['labels', 'tensors.U']
+    >>> loss_of.hasher(model, head, torch.eye(4)).encode(torch.eye(4))
+    Codes(4 x 12 bits)
     """
 
     labels: Tensor
