@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bitprint.data.columns import check_cells, name_columns
 from bitprint.data.decoded import decode_files
-from bitprint.data.decoding import Progress
+from bitprint.data.decoding import Progress, Size
 from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
 from bitprint.data.images import PARTS, ImageSet
 
@@ -21,7 +21,7 @@ def load_folder(
     path: str | os.PathLike[str],
     *,
     labels: str | os.PathLike[str] | None = None,
-    size: int = 256,
+    size: Size = 256,
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> ImageSet:
@@ -42,8 +42,8 @@ def load_folder(
         joined by `|`). A column `split` says query, train or database for every image, and
         `bitprint.data.split_for` goes by it. Other columns are ignored. Only the files that the
         CSV names are loaded.
-    size : int
-        Height and width that the images are resized to.
+    size : int or (int, int)
+        Height and width that the images are resized to: one number for a square.
     cache : path, optional
         A folder for the decoded images, see `bitprint.data.decoded.decode_files`.
     progress : callable, optional

@@ -9,7 +9,8 @@ import math
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import asdict, fields
 from typing import Any, ClassVar, Self, TypedDict
 
@@ -19,29 +20,32 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from bitprint.arguments import plain
-from bitprint.data.feed import Feed, Source, item_shape
+from bitprint.data.feed import Feed, item_shape
 from bitprint.data.images import ImageSet
-from bitprint.data.vectors import Data, as_features
+from bitprint.data.inputs import Data, Source, read_inputs
 from bitprint.devices import pick_device
-from bitprint.methods._base import Hasher
+from bitprint.methods._base import Hasher, either
 from bitprint.methods.recipes import Items, check_recipe, settle
 from bitprint.nets import create_trunk, restore_trunk
 from bitprint.nets.module import module_name, module_shapes
 from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.supervision import (
+    check_labels,
     check_several_classes,
     class_count,
     class_matrix,
     class_names,
 )
 from bitprint.training.distributed import Workers, current_workers
-from bitprint.training.loop import own_generators, train
+from bitprint.training.loop import Callback, own_generators, train
 from bitprint.training.plan import Training
-from bitprint.training.run import RunFolder
+from bitprint.training.run import RunFolder, begun_without_recipe
 from bitprint.training.state import State
 
 ENCODE_BATCH = 256
+_SAMPLE = 256  # training images that are looked at after training
+_NEAR_CHANCE = 0.05  # of the way from chance to a MAP of 1
 
 
 class Common(TypedDict, total=False):
@@ -222,14 +226,24 @@ class DeepHasher(Hasher):
         own.__signature__ = inspect.Signature([*every.values()])
 
     def own_backbone(self) -> str | None:
-        """Return the network of the method's paper, where "auto" is to take it."""
+        """Return the network of the method's paper, where "auto" is to take it.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> create("cnnh", bits=12).own_backbone(), create("dsdh", bits=12).own_backbone()
+        ('cnnh', None)
+        """
         return None
 
     def fit(
         self,
-        data: Data,
-        labels: ArrayLike | None = None,
+        X: Data,
+        y: ArrayLike | None = None,
         *,
+        labels: ArrayLike | None = None,
+        validation: tuple[Data, ArrayLike | None] | None = None,
+        callback: Callback | None = None,
         run: str | os.PathLike[str] | None = None,
         progress: bool | str = False,
         about: dict[str, Any] | None = None,
@@ -241,26 +255,37 @@ class DeepHasher(Hasher):
 
         Parameters
         ----------
-        data : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
-            Training images, or features for a backbone that takes them.
-        labels : array_like, optional
+        X : ImageSet, array, path, list of PIL images, torch Dataset, ...
+            Training images, or features for a backbone that takes them: all that
+            `bitprint.data.inputs.read_inputs` reads.
+        y : array_like, optional
             (N,) class numbers or names, (N, c) zeros and ones, or a list of names per image.
-            Default: the labels of the image set.
+            Default: the labels of the image set, the folder or the dataset.
+        labels : array_like, optional
+            Another name of `y`.
+        validation : tuple of (X, y), optional
+            Images or features that do not train, and their labels. After every epoch their
+            `score` is noted as `validation_map`. It changes nothing in the training.
+        callback : callable, optional
+            Called after every epoch with a dict: the row of `metrics.csv`. An exception that it
+            raises ends the training.
         run : path, optional
-            Folder for checkpoints, `metrics.csv` and the model. A run that was interrupted goes
-            on from its last checkpoint.
+            Folder for checkpoints, `metrics.csv` and the model. Fit again with the same folder to
+            resume an interrupted training.
         progress : bool or str
             Show a progress bar; where there is no terminal, lines that begin with this text.
         about : dict, optional
             Further facts for the run's `model.json`, as in `save`.
         """
         self._check_numbers()
-        source = as_source(data)
-        names = _label_names(data, labels)
-        labels = self._check_labels(data, labels, len(source))
+        source, found = read_inputs(X)
+        y = either(y, labels)
+        y = found if y is None else y
+        names = _label_names(source, y)
+        labels = self._check_labels(source, y, len(source))
         assert labels is not None
         check_several_classes(labels)
-        settled = settle(self, Items.of(source))
+        settled = self._settle(source, labels, run)
         settled._check_options(labels)
         training = settled.training
         assert training is not None
@@ -279,6 +304,8 @@ class DeepHasher(Hasher):
             run=folder,
             progress=progress,
             workers=workers,
+            validate=settled._validate(net, item_shape(source), validation),
+            callback=callback if workers.first else None,
         )
         with torch.no_grad():
             settled.finish(net.eval(), state, Feed(source, device))
@@ -289,7 +316,7 @@ class DeepHasher(Hasher):
         self.classes_ = class_count(labels)
         self.label_names_ = names
         if workers.first:
-            self._warn_of_one_code(source)
+            self._warn_of_failure(source, labels)
         self._about = dict(about or {})
         if run is not None and workers.first:
             self.save(run)
@@ -299,7 +326,7 @@ class DeepHasher(Hasher):
     def project(self, data: Data) -> NDArray[np.float32]:
         """Outputs of the hash layer, shape (N, K)."""
         self._check_fitted()
-        source = as_source(data)
+        source, _ = read_inputs(data, self.input_shape_)
         shape = item_shape(source)
         if len(shape) != len(self.input_shape_) or (len(shape) == 1 and shape != self.input_shape_):
             raise ValueError(
@@ -375,16 +402,62 @@ class DeepHasher(Hasher):
             The training items.
         """
 
-    def _warn_of_one_code(self, source: Source) -> None:
-        # Where all outputs are equal some losses, of triplets above all, have no gradient, and
-        # nothing else tells that training ended there.
-        rows = np.unique(np.linspace(0, len(source) - 1, ENCODE_BATCH).astype(int))
+    def _validate(
+        self,
+        net: HashNetwork,
+        shape: tuple[int, ...],
+        validation: tuple[Data, ArrayLike | None] | None,
+    ) -> Callable[[], dict[str, float]] | None:
+        """Return what measures a network in training by `score`, if there are validation items."""
+        if validation is None:
+            return None
+        if not isinstance(validation, tuple) or len(validation) != 2:
+            raise ValueError("validation takes a tuple (X, y) of items and their labels")
+        X, found = read_inputs(validation[0], shape)
+        y = found if validation[1] is None else validation[1]
+        if y is None:
+            raise ValueError("validation needs labels: validation=(X, y)")
+        check_labels(y, len(X))
+        measured = copy(self)
+        measured.net_, measured.input_shape_ = net, shape
+        measured._fitted_bits = self.bits
+
+        def validate() -> dict[str, float]:
+            training = net.training
+            try:
+                return {"validation_map": measured.score(X, y)}
+            finally:
+                net.train(training)
+
+        return validate
+
+    def _warn_of_failure(self, source: Source, labels: NDArray) -> None:
+        """Warn where the codes tell training images apart no better than chance.
+
+        Where all outputs are equal, some losses have no gradient, and training ends there.
+        """
+        rows = np.unique(np.linspace(0, len(source) - 1, _SAMPLE).astype(int))
         some = source.subset(rows) if isinstance(source, ImageSet) else source[rows]
         codes = self.encode(some)
+        advice = "train with a lower rate (lr), or for more epochs"
         if all(codes[row : row + 1] == codes[:1] for row in range(len(codes))):
             warnings.warn(
-                f"{self.name} gives one code to all of {len(rows)} training images, so it can tell"
-                " none from another; train with a lower rate (lr), or for more epochs",
+                f"{self.name} gives one code to all of {len(rows)} training images, so it cannot "
+                f"tell them apart; {advice}",
+                stacklevel=3,
+            )
+            return
+        classes = class_matrix(labels[rows])
+        shared = classes @ classes.sum(axis=0) > classes.sum(axis=1)
+        if not shared.any():
+            return  # no two of these images have a label in common
+        alike = np.clip(classes @ classes.T, 0, 1)
+        chance = (alike.sum() - np.trace(alike)) / (len(rows) * (len(rows) - 1))
+        reached = self.score(some, labels[rows])
+        if reached - chance < _NEAR_CHANCE * (1 - chance):
+            warnings.warn(
+                f"{self.name} ranks its own training images hardly better than chance (MAP "
+                f"{reached:.2f}, chance {chance:.2f}); {advice}",
                 stacklevel=3,
             )
 
@@ -406,6 +479,26 @@ class DeepHasher(Hasher):
             trunk = create_trunk(self.backbone, input_shape=shape)
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
+
+    def _settle(
+        self, source: Source, labels: NDArray, run: str | os.PathLike[str] | None
+    ) -> DeepHasher:
+        """Resolve all options; a run that a version without recipes began stays "original"."""
+        items = Items.of(source)
+        begun = None if run is None else begun_without_recipe(run)
+        if begun is not None and self.recipe != "original":
+            original = copy(self)
+            original.recipe = "original"
+            settled = settle(original, items)
+            if settled._identity(source, labels, self.backbone) == begun:
+                warnings.warn(
+                    f"{run}: an earlier version began this run, by the recipe original; it "
+                    "resumes by that",
+                    stacklevel=3,
+                )
+                self.recipe = "original"
+                return settled
+        return settle(self, items)
 
     def _open_run(
         self,
@@ -557,14 +650,6 @@ def training_state(labels: NDArray, device: torch.device, batch_size: int) -> St
     )
 
 
-def as_source(data: Data) -> Source:
-    """Images as an `ImageSet`, or features as float32 (N, d)."""
-    if isinstance(data, ImageSet):
-        return data
-    array = np.asarray(data)
-    return ImageSet(array) if array.ndim == 4 else as_features(array)
-
-
 def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNetwork:
     automatic = training.precision == "auto" and device.type == "cuda"
     net.mixed = automatic or training.precision == "bfloat16"
@@ -585,9 +670,9 @@ def _named(backbone: Any) -> Any:
     return module_name(backbone) if isinstance(backbone, nn.Module) else backbone
 
 
-def _label_names(data: Data, labels: ArrayLike | None) -> list[str] | None:
+def _label_names(source: Source, labels: ArrayLike | None) -> list[str] | None:
     """Return the class names: those of the labels if they are names, else those of the images."""
     names = None if labels is None else class_names(labels)
-    if names is not None or not isinstance(data, ImageSet) or data.label_names is None:
+    if names is not None or not isinstance(source, ImageSet) or source.label_names is None:
         return names
-    return list(data.label_names)
+    return list(source.label_names)

@@ -12,14 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from bitprint.data.feed import Feed, item_shape
-from bitprint.data.vectors import Data
+from bitprint.data.inputs import Data, read_inputs
 from bitprint.devices import pick_device
 from bitprint.methods import create, method
 from bitprint.methods._deep import (
     TRAINING_OPTIONS,
     DeepHasher,
     _label_names,
-    as_source,
     training_state,
 )
 from bitprint.methods.recipes import Items, settle
@@ -213,7 +212,7 @@ class Criterion(nn.Module):
         data : ImageSet or array
             The training images or features, in the order of `labels`.
         """
-        source = as_source(data)
+        source, _ = read_inputs(data)
         if len(source) != len(self):
             raise ValueError(f"{len(source)} training items but {len(self)} labels")
         device = self.labels.device

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from bitprint.data.feed import Source, item_shape
+from bitprint.data.feed import item_shape
 from bitprint.data.images import ImageSet
+from bitprint.data.inputs import Source
 from bitprint.nets import backbone_kind, skips_blocks
 
 if TYPE_CHECKING:

@@ -43,6 +43,8 @@ class Trunk(nn.Module, ABC):
     >>> images = torch.full((1, 8, 8, 3), 5, dtype=torch.uint8)
     >>> trunk(trunk.preprocess(images)).tolist(), trunk.describe()
     ([[5.0, 5.0, 5.0]], {'name': 'mean-colour'})
+    >>> MeanColour.pretrained(source="")
+    False
     """
 
     name: ClassVar[str]

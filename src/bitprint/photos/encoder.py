@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from bitprint.codes import Codes
+from bitprint.data.decoding import resize_pixels
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import as_features
 from bitprint.features.deep import deep_features, trunk_digest, trunk_for
@@ -257,6 +257,4 @@ def _square(picture: Pixels, size: int) -> Pixels:
             "a picture is uint8 of shape (height, width, 3), "
             f"got {pixels.dtype} of shape {pixels.shape}"
         )
-    if pixels.shape[:2] == (size, size):
-        return pixels
-    return np.asarray(Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC))
+    return resize_pixels(pixels, size)
