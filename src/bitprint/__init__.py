@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         load_bytes,
         register_method,
     )
+    from bitprint.methods.criterion import criterion
     from bitprint.nets import register_backbone
     from bitprint.photos import Photos
     from bitprint.search.index import Index
@@ -100,6 +101,7 @@ __all__ = [
     "Training",
     "__version__",
     "create",
+    "criterion",
     "evaluate",
     "evaluate_split",
     "list_methods",
@@ -122,6 +124,7 @@ _HOMES = {
     "IndexedDataset": "bitprint.training.indexed",
     "Photos": "bitprint.photos",
     "Training": "bitprint.training.plan",
+    "criterion": "bitprint.methods.criterion",
     "evaluate": "bitprint.evaluation.metrics",
     "evaluate_split": "bitprint.workflows",
     "open_images": "bitprint.data",

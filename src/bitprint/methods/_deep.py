@@ -27,6 +27,7 @@ from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher, either
 from bitprint.methods.recipes import Items, check_recipe, settle
 from bitprint.nets import create_trunk, restore_trunk
+from bitprint.nets.module import module_name, module_shapes
 from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.supervision import (
@@ -53,7 +54,7 @@ class Common(TypedDict, total=False):
     recipe: str
     backbone: str | nn.Module
     training: Training | None
-    device: str
+    device: str | torch.device
     seed: int
     epochs: int | None
     batch_size: int | None
@@ -96,14 +97,17 @@ class DeepHasher(Hasher):
         of the backbone and for the number of images. "paper": loss and weights of the method's
         paper, trained as all methods of the paper's tables are. "original": the training of the
         method's authors.
-    backbone : str
-        The network below the hash layer, see `bitprint.nets`. "auto" is "mlp" for feature vectors,
+    backbone : str or Module
+        The network below the hash layer: a torch module from images (n, 3, height, width) or
+        vectors to features, of which a copy is trained (see `bitprint.nets.module.Module`), or a
+        name (see `bitprint.nets`). The recommended recipe expects pretrained weights in a module.
+        "auto" is "mlp" for feature vectors,
         "small" for images below 16 pixels, and otherwise the method's own network, the one that
         the image set suggests, or "efficientnet-lite0".
     training : Training, optional
         All settings of the training at once, in place of the recipe's.
-    device : str
-        "auto" takes a GPU where there is one.
+    device : str or torch.device
+        "auto" takes a GPU with CUDA where there is one; see `bitprint.devices.pick_device`.
     seed : int
         Seed of everything random.
     epochs, batch_size, optimizer, lr, trunk_lr, schedule, momentum, weight_decay, augment, cutmix
@@ -154,6 +158,8 @@ class DeepHasher(Hasher):
     the network begins with; "few" or "many" for at most or more than 20,000 images. Its options
     hold where all its words do. `views` is the number of images in all epochs together.
     """
+    staged: ClassVar[bool] = False
+    """Whether the loss changes with the share of the epochs that are finished."""
 
     def __init__(
         self,
@@ -162,7 +168,7 @@ class DeepHasher(Hasher):
         recipe: str = "recommended",
         backbone: str | nn.Module = "auto",
         training: Training | None = None,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         seed: int = 0,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -528,7 +534,9 @@ class DeepHasher(Hasher):
             "options": self._own_options()
             | {
                 "bits": self.bits,
-                "backbone": backbone if isinstance(backbone, str) else type(backbone).__name__,
+                "backbone": backbone
+                if isinstance(backbone, str)
+                else [module_name(backbone), module_shapes(backbone)],
                 "training": asdict(self.training or self.default_training),
                 "device": None,
                 "seed": plain(self.seed),
@@ -561,12 +569,13 @@ class DeepHasher(Hasher):
     def _settings(self) -> dict[str, Any]:
         """All settings of a hasher whose options have their values."""
         assert self.training is not None
-        return {"backbone": self.backbone, **self._own_options(), **asdict(self.training)}
+        return {"backbone": _named(self.backbone), **self._own_options(), **asdict(self.training)}
 
     def _options(self) -> dict[str, Any]:
         options = super()._options()
         if isinstance(self.training, Training):
             options["training"] = asdict(self.training)
+        options |= {"backbone": _named(self.backbone), "device": str(self.device)}
         return {name: value for name, value in options.items() if value is not None}
 
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
@@ -600,7 +609,10 @@ class DeepHasher(Hasher):
         self.label_names_ = fitted["label_names"]
 
     def _described(self, fitted: dict[str, Any]) -> HashNetwork:
-        trunk = restore_trunk(fitted["trunk"])
+        if isinstance(self.backbone, nn.Module):
+            trunk = create_trunk(self.backbone, input_shape=tuple(fitted["input_shape"]))
+        else:
+            trunk = restore_trunk(fitted["trunk"])
         return HashNetwork(trunk, self.make_head(trunk.out_features, fitted["classes"]))
 
 
@@ -649,9 +661,13 @@ def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNe
         layer.dropout.p = training.drop_blocks
     net.to(device)
     for module in net.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d) and net.trunk.optimized:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return net
+
+
+def _named(backbone: Any) -> Any:
+    return module_name(backbone) if isinstance(backbone, nn.Module) else backbone
 
 
 def _label_names(source: Source, labels: ArrayLike | None) -> list[str] | None:

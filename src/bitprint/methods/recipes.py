@@ -135,7 +135,7 @@ def recipe_options(
     >>> options["mode"], options["optimizer"], options["lr"]
     ('balanced', 'adamw', 0.001)
     """
-    kind = backbone_kind(backbone)
+    kind = "features" if len(items.shape) == 1 else backbone_kind(backbone)
     few = items.count <= _FEW
     situation = {check_recipe(recipe), kind, "few" if few else "many"}
     tuned: dict[str, Any] = {}

@@ -28,6 +28,8 @@ class Trunk(nn.Module, ABC):
         Whether a colon and a file, folder, model id or number may follow its name.
     skips_blocks : bool
         Whether it has residual blocks that training can skip, see `Training.drop_blocks`.
+    optimized : bool
+        Whether it can run with its tensors in channels-last order and inside of a CUDA graph.
 
     Examples
     --------
@@ -49,6 +51,7 @@ class Trunk(nn.Module, ABC):
     takes_images: ClassVar[bool] = True
     takes_source: ClassVar[bool] = False
     skips_blocks: ClassVar[bool] = False
+    optimized: ClassVar[bool] = True
 
     out_features: int
     preprocess: nn.Module
