@@ -29,7 +29,7 @@ def main() -> None:
         commands = {
             "import numpy": [sys.executable, "-c", "import numpy"],
             "--help": [*bitprint, "--help"],
-            "index info": [*bitprint, "index", index, "info"],
+            "index info": [*bitprint, "index", "info", index],
             "search INDEX CODES": [*bitprint, "search", index, queries],
         }
         seconds = measure(commands)

@@ -1,4 +1,4 @@
-"""Encoding: `bitprint index X add FOLDER` is killed; what is in the index stays, and it goes on."""
+"""Encoding: kill `bitprint index add X FOLDER`; the index keeps its images, and it can resume."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Encoding(Kind):
         return Round(faults=kills, checked=checked + _PICTURES)
 
     def _start(self, index: Path) -> Victim:
-        arguments = ["index", str(index), "add", str(self._album), "--model", str(self._model)]
+        arguments = ["index", "add", str(index), str(self._album), "--model", str(self._model)]
         return Victim(run_command, arguments, self.folder / "log.txt")
 
 

@@ -110,7 +110,7 @@ class Serving(Kind):
         answer = post(self._url, self._pictures[path])
         check(answer.status_code in (200, 503), f"{answer.status_code} without an index")
         log = self.folder / "log-lost.txt"
-        late = Victim(run_command, ["index", str(self._path), "info"], log)
+        late = Victim(run_command, ["index", "info", str(self._path)], log)
         check(late.ended() == 1, "a command took an index that is not there")
         check("no such index" in _text_of(log), f"not a clear word: {_text_of(log)}")
         log.unlink()

@@ -215,12 +215,12 @@ def test_the_command_adds_a_folder_of_codes(encoded, run, album, tmp_path):
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
-    about = command("index", place, "add", out, "--model", run, "--json")
+    about = command("index", "add", place, out, "--model", run, "--json")
     assert (about["new"], about["held"]) == (700, 700)
     picture = album / "cats" / "007.png"
     (hit,) = command("search", place, picture, "-k", 1, "--json")["results"]
     assert hit["distance"] == 0
-    again = command("index", place, "add", out, "--json")  # its codes are replaced by themselves
+    again = command("index", "add", place, out, "--json")  # its codes are replaced by themselves
     assert again["held"] == 700
 
 
@@ -752,7 +752,7 @@ def test_the_command_encodes_here_at_the_size_of_training(album, tmp_path, monke
     for wrong in ([], [str(tmp_path / "a"), "--out", str(tmp_path / "b")]):
         result = CliRunner().invoke(cli.app, [*arguments, *wrong])
         assert result.exit_code == 2
-        assert "say once where the codes go" in result.output
+        assert "give the file for the codes once" in result.output
     labels = ["--out", str(tmp_path / "b"), "--ray", "local", "--labels", "labels.csv"]
     result = CliRunner().invoke(cli.app, [*arguments, *labels])
     assert result.exit_code == 2

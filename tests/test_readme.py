@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import typer
+
 import bitprint as bp
 
 README = Path(__file__).parents[1] / "README.md"
@@ -23,7 +25,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
 def test_every_command_of_the_readme_exists():
     from bitprint.cli import app
 
-    known = {command.callback.__name__ for command in app.registered_commands}
+    known = set(typer.main.get_command(app).commands)
     used = set(re.findall(r"^bitprint (\w+)", README.read_text(), re.MULTILINE))
     assert used
     assert used <= known

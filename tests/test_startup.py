@@ -61,17 +61,23 @@ def photos_index(tmp_path):
     return tmp_path / "photos.bp"
 
 
-@pytest.mark.parametrize("command", [[], ["index"], ["search"], ["train"], ["reproduce"]])
+@pytest.mark.parametrize(
+    "command", [[], ["index"], ["index", "add"], ["search"], ["train"], ["reproduce"]]
+)
 def test_help_of_a_command_imports_nothing_slow(command):
     assert imported(*command, "--help") & {*SLOW, "numpy", "PIL"} == set()
 
 
+def test_bitprint_alone_imports_nothing_slow():
+    assert imported() & {*SLOW, "numpy", "PIL"} == set()
+
+
 def test_index_info_on_codes_imports_nothing_slow(codes_index):
-    assert imported("index", codes_index[0], "info") & SLOW == set()
+    assert imported("index", "info", codes_index[0]) & SLOW == set()
 
 
 def test_index_info_on_photos_imports_nothing_slow(photos_index):
-    assert imported("index", photos_index, "info") & SLOW == set()
+    assert imported("index", "info", photos_index) & SLOW == set()
 
 
 def test_search_by_codes_imports_nothing_slow(codes_index):

@@ -9,12 +9,14 @@ from bitprint.version import __version__
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
+    from bitprint.data import open_images
     from bitprint.data.images import ImageSet
     from bitprint.evaluation.metrics import evaluate
     from bitprint.methods import create, list_methods, load
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
     from bitprint.training.plan import Training
+    from bitprint.workflows import evaluate_split, split, train
 
 __all__ = [
     "Codes",
@@ -24,9 +26,13 @@ __all__ = [
     "__version__",
     "create",
     "evaluate",
+    "evaluate_split",
     "list_methods",
     "load",
+    "open_images",
     "open_index",
+    "split",
+    "train",
 ]
 
 # Each name is imported when it is first used: torch alone takes seconds, and most commands start
@@ -38,9 +44,13 @@ _HOMES = {
     "Training": "bitprint.training.plan",
     "create": "bitprint.methods",
     "evaluate": "bitprint.evaluation.metrics",
+    "evaluate_split": "bitprint.workflows",
     "list_methods": "bitprint.methods",
     "load": "bitprint.methods",
+    "open_images": "bitprint.data",
     "open_index": "bitprint.search.stores",
+    "split": "bitprint.workflows",
+    "train": "bitprint.workflows",
 }
 
 

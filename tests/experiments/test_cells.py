@@ -173,10 +173,10 @@ def test_a_row_holds_what_its_cell_is_repeated_with(digits):
     settings = settings_of(row)
     assert float(settings["mu"]) == pytest.approx(mu)
     assert float(settings["nu"]) == pytest.approx(mu / 10)
-    training = {"epochs": "1", "lr": "0.01", "batch_size": "128", "optimizer": "sgd"}
+    training = {"epochs": "1", "lr": "0.01", "batch_size": "128", "optimizer": "adamw"}
     expected = {"mode": "balanced", "eta": "3", "backbone": "small", **training}
     assert {name: settings[name] for name in expected} == expected
-    assert not settings.keys() & {"bits", "seed", "device", "training", "trunk_lr"}
+    assert not settings.keys() & {"bits", "seed", "device", "training", "per_class"}
     again = {name: _value(value) for name, value in settings.items()}
     assert run_cell(cell("dsdh", options=again), few)[0]["map"] == row["map"]
 

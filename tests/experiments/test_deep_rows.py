@@ -1,5 +1,7 @@
 """The deep rows of the paper's tables can all be made, and differ only where they should."""
 
+from dataclasses import asdict, replace
+
 import pytest
 
 from bitprint.data import load_digits
@@ -12,11 +14,12 @@ from bitprint.experiments.deep import (
     TABLE1,
     TABLE2,
     deep_cells,
+    network_name,
     training_of,
 )
 from bitprint.experiments.published import MAP
 from bitprint.methods import create
-from bitprint.methods.recipes import training_recipe
+from bitprint.methods.recipes import Items, settle
 
 EVERY_ROW = sorted({*TABLE1, *TABLE2, *FIGURE1, *BEYOND, *BY_RECIPE})
 
@@ -44,38 +47,36 @@ def test_every_cell_once_and_seeds_outermost():
     assert [cell.seed for cell in cells] == [0] * 14 + [1] * 14
 
 
-@pytest.mark.parametrize("protocol", [1, 2])
-def test_methods_on_a_pretrained_network_have_one_budget(protocol):
-    settings = []
-    for row in ("dqn", "dhn", "dsrh", "dpsh", "dtsh", "dsdh", "dsdh-a", "dlbhc", "classifier"):
-        network, options = training_of(row, 12, protocol, "hub:some/resnet-50")
-        assert (network, options["backbone"]) == ("resnet-50", "hub:some/resnet-50")
-        settings.append({k: v for k, v in options.items() if k not in ("lr", "mode")})
-    assert all(setting == settings[0] for setting in settings)
+def settings(row, count, backbone="hub:some/resnet-50"):
+    (cell,) = deep_cells("cifar10", [row], bits=[12], backbone=backbone)
+    assert (cell.backbone, cell.options["backbone"]) == (network_name(backbone), backbone)
+    hasher = create(cell.method, 12, **cell.options)
+    return settle(hasher, Items((32, 32, 3), count)).training
 
 
-@pytest.mark.parametrize(("protocol", "images"), [(1, 5000), (2, 50_000)])
-def test_rivals_are_trained_by_the_same_recipe(protocol, images):
-    settings = []
-    for row in BY_RECIPE:
-        _, options = training_of(row, 12, protocol, "efficientnet-lite0")
-        recommended = training_recipe("efficientnet-lite0", images)
-        assert recommended.items() - {"lr": recommended["lr"]}.items() <= options.items()
-        settings.append({k: v for k, v in options.items() if k not in ("lr", "mode")})
-    assert all(setting == settings[0] for setting in settings)
+@pytest.mark.parametrize("count", [5000, 50_000])
+def test_methods_on_a_pretrained_network_have_one_budget(count):
+    rows = ("dqn", "dhn", "dsrh", "dpsh", "dtsh", "dsdh", "dsdh-a", "dlbhc", "classifier")
+    own = {"lr", "batch_size", "momentum"}
+    budgets = [
+        {name: value for name, value in asdict(settings(row, count)).items() if name not in own}
+        for row in rows
+    ]
+    assert all(budget == budgets[0] for budget in budgets)
+    assert budgets[0]["epochs"] == (20 if count == 5000 else 6)
 
 
-def test_rivals_keep_the_rate_of_their_hash_layer_by_the_recipe():
-    for row in set(BY_RECIPE) - {"dsdh recipe"}:
-        _, by_recipe = training_of(row, 12, 1, "efficientnet-lite0")
-        _, plain = training_of(row.removesuffix(" recipe"), 12, 1, "efficientnet-lite0")
-        assert by_recipe["lr"] == plain["lr"]
+@pytest.mark.parametrize("count", [5000, 50_000])
+def test_rivals_are_trained_by_the_same_recipe(count):
+    plans = [settings(row, count, "efficientnet-lite0") for row in BY_RECIPE]
+    alike = [replace(plan, lr=1.0, momentum=0.0) for plan in plans]
+    assert all(plan == alike[0] for plan in alike)
 
 
 @pytest.mark.parametrize("row", ["cnnh", "cnnh+", "ninh", "dsch", "drsch"])
 def test_originals_from_scratch_keep_their_own_network(row):
     for backbone in ("efficientnet-lite0", "hub:some/resnet-50"):
-        network, options = training_of(row, 12, 1, backbone)
+        network, options = training_of(row, 12, backbone)
         assert network in ("cnnh", "nin-small")
         assert options["backbone"].split(":")[0] == network
 
@@ -83,7 +84,7 @@ def test_originals_from_scratch_keep_their_own_network(row):
 def test_changes_reach_every_cell_and_its_name():
     (cell,) = deep_cells("cifar10", ["dsdh"], bits=[12], changes={"eta": 5.0})
     assert cell.variant == "dsdh eta=5.0"
-    assert (cell.options["eta"], cell.options["mode"]) == (5.0, "paper")
+    assert (cell.options["eta"], cell.options["recipe"]) == (5.0, "paper")
 
 
 def test_unseen_classes_are_measured_on_their_own_split():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bitprint.data import load_digits
-from bitprint.experiments.cells import KEY, Cell, run_cell, settings_of, spell
+from bitprint.experiments.cells import KEY, Cell, items_in, run_cell, settings_of, spell
 from bitprint.experiments.deep import deep_cells
 from bitprint.experiments.rows import check_same_cells, keep_rows
 from bitprint.version import __version__
@@ -19,14 +19,14 @@ def on(backbone, row="dpsh"):
 
 def keep(cell, table, version=__version__):
     """Keep a row of a cell as if it had been run."""
-    about = {"options": spell(settings_of(cell, 100)), "version": version}
+    about = {"options": spell(settings_of(cell, items_in(DIGITS, 100))), "version": version}
     keep_rows(table, [dict(zip(KEY, cell.key, strict=True)) | about])
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("cnnf", "cnnf:imagenet-vgg-f.mat"),
+        ("cnnf:a.mat", "cnnf:imagenet-vgg-f.mat"),
         ("cnnf:here/x.mat", "cnnf:my weights/x.mat"),
         ("hub:a/resnet-50", "hub:b/resnet-50"),
         ("nin-small:24", "nin-small:96"),
@@ -61,7 +61,7 @@ def test_every_setting_that_differs_is_named(tmp_path):
     cell = on("small", "dsdh")
     keep(cell, table)
     cell.options.update(epochs=3, mode="authors", eta=5.0)
-    with pytest.raises(ValueError, match="mode=paper epochs=20, and here it has eta=5"):
+    with pytest.raises(ValueError, match="mode=paper epochs=100, and here it has eta=5"):
         check_same_cells([cell], table, DIGITS)
 
 

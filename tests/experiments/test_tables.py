@@ -175,7 +175,7 @@ def test_rows_by_kind_and_by_name():
 
     assert rows("table1", "shallow") == list(SHALLOW)
     assert len(rows("table1", "deep")) == 7
-    assert rows("table2", "dsdh balanced, sh") == ["sh", "dsdh balanced"]
+    assert rows("table2", "dsdh recipe, sh") == ["sh", "dsdh recipe"]
     with pytest.raises(ValueError, match="table2 has no shallow rows"):
         rows("table2", "shallow")
     with pytest.raises(ValueError, match="unknown method 'nonsense'"):

@@ -36,13 +36,13 @@ def create(name, bits=BITS, **options):
 
 def before_each_step(hasher, action):
     """Let `hasher` call `action` before every step of its training."""
-    loss = hasher.loss
+    cls = type(hasher)
 
-    def wrapped(*arguments):
+    def loss(self, *arguments):
         action()
-        return loss(*arguments)
+        return cls.loss(self, *arguments)
 
-    hasher.loss = wrapped
+    hasher.__class__ = type(cls.__name__, (cls,), {"loss": loss})
     return hasher
 
 

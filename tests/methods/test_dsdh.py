@@ -7,7 +7,6 @@ import torch
 
 import bitprint as bp
 from bitprint.methods.dsdh import DSDH, class_weights, codes_per_label, separated_codes
-from bitprint.methods.recipes import training_recipe
 from bitprint.supervision import class_matrix, similarity
 from bitprint.training.losses import pair_loss, quantisation_loss
 from bitprint.training.plan import Training
@@ -271,13 +270,13 @@ def test_balanced_codes_start_from_their_classes():
 
 
 def test_weights_of_the_modes():
-    assert DSDH(8).weights(5000) == (1.0, 0.1, 55.0)
+    assert DSDH(8, mode="paper").weights(5000) == (1.0, 0.1, 55.0)
     assert DSDH(8, mode="authors").weights(70) == (1.0, 0.1, 55.0)
     assert DSDH(16, mode="balanced").weights(5000) == (2000.0, 200.0, 200.0)
     assert DSDH(16, mode="balanced").weights(5000, 100) == (20_000.0, 2000.0, 200.0)
     assert DSDH(16, mode="balanced").weights(5000, 2) == (2000.0, 200.0, 200.0)
     assert DSDH(64, mode="balanced", eta=3.0).weights(100) == (655.36, 65.536, 3.0)
-    assert DSDH(8, mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
+    assert DSDH(8, mode="paper", mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
 
 
 @pytest.mark.parametrize(("mode", "factor"), [("balanced", 1.0), ("paper", 0.5)])
@@ -426,8 +425,7 @@ def test_recipe_on_few_and_many_classes_finds_them(classes, images, bits, least)
     features = rng.standard_normal((classes, 32))[labels]
     features += 0.5 * rng.standard_normal(features.shape)
     asked = np.arange(len(labels)) % (images + 5) < 5
-    training = training_recipe("mlp", np.sum(~asked)) | {"epochs": 40}
-    hasher = bp.create("dsdh", bits, mode="balanced", device="cpu", **training)
+    hasher = bp.create("dsdh", bits, device="cpu", epochs=40)
     database = hasher.fit(features[~asked], labels[~asked]).encode(features[~asked])
     queries = hasher.encode(features[asked])
     assert bp.evaluate(queries, labels[asked], database, labels[~asked]).map > least

@@ -27,7 +27,7 @@ WEIGHTS: dict[str, dict[str, object]] = {
     "dsdh-b": {"eta": 55 * SHARE},
     "dsdh-c": {"mu": SHARE, "nu": 0.1 * SHARE},
 }
-RECIPE = {"optimizer": "adamw", "schedule": "cosine"}
+RECIPE = {"recipe": "original", "optimizer": "adamw", "schedule": "cosine"}
 
 DEEP = [name for name in bp.list_methods() if issubclass(method(name), DeepHasher)]
 every_case = pytest.mark.parametrize("case", [*DEEP, *(case for case in WEIGHTS if " " in case)])

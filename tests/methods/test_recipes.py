@@ -1,41 +1,92 @@
-"""What we recommend can be created, and fits the network it is recommended for."""
+"""Recipes fill in every option that is not given, in one place."""
 
+from dataclasses import asdict
+
+import numpy as np
 import pytest
 
 import bitprint as bp
-from bitprint.methods.recipes import recipe, training_recipe
+from bitprint.data import draw_shapes, load_digits
+from bitprint.methods import METHODS, DeepHasher, method
+from bitprint.methods.recipes import RECIPES, Items, recipe_options, settle
+from bitprint.nets import backbone_kind
 from bitprint.training.plan import Training
 
 BACKBONES = ["mlp", "small", "cnnh", "nin:48", "efficientnet-lite0", "hub:microsoft/resnet-50"]
+DEEP = [name for name, cls in METHODS.items() if issubclass(cls, DeepHasher)]
+PHOTOS = Items((64, 64, 3), 5000)
 
 
+def items_for(backbone, count=5000):
+    shape = (20,) if backbone_kind(backbone) == "features" else (64, 64, 3)
+    return Items(shape, count)
+
+
+def training(backbone, count=5000, recipe="recommended", name="dsdh"):
+    hasher = bp.create(name, bits=12, backbone=backbone, recipe=recipe)
+    return settle(hasher, items_for(backbone, count)).training
+
+
+# ---- what they give
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_dsdh_can_be_created_by_its_recipe(backbone):
-    hasher = bp.create("dsdh", bits=12, backbone=backbone, **recipe("dsdh", backbone))
-    assert hasher.mode == "balanced"
-    assert hasher.training == Training(**training_recipe(backbone))
+@pytest.mark.parametrize("name", DEEP)
+def test_every_method_settles_on_every_backbone(name, backbone, recipe):
+    hasher = bp.create(name, bits=12, backbone=backbone, recipe=recipe)
+    settled = settle(hasher, items_for(backbone))
+    assert isinstance(settled.training, Training)
+    assert "views" not in settled._settings()
+    assert (hasher.training, settled.backbone) == (None, backbone)
 
 
-@pytest.mark.parametrize("method", ["dpsh", "itq"])
-def test_there_is_none_for_others(method):
-    assert recipe(method, "small") == {}
+@pytest.mark.parametrize(
+    ("recipe", "mode"), [("recommended", "balanced"), ("paper", "paper"), ("original", "paper")]
+)
+def test_dsdh_mode_follows_the_recipe(recipe, mode):
+    assert settle(bp.create("dsdh", 12, recipe=recipe), PHOTOS).mode == mode
+    assert settle(bp.create("dsdh", 12, recipe=recipe, mode="authors"), PHOTOS).mode == "authors"
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_original_is_the_training_of_the_authors(name):
+    for backbone in ("small", "efficientnet-lite0"):
+        assert training(backbone, recipe="original", name=name) == METHODS[name].default_training
+
+
+def test_paper_trains_all_methods_with_one_budget():
+    budgets = {
+        (plan.epochs, plan.optimizer, plan.trunk_lr, plan.schedule, plan.augment)
+        for plan in (training("efficientnet-lite0", recipe="paper", name=name) for name in DEEP)
+    }
+    assert budgets == {(20, "adamw", 3e-4, "cosine", "flip+shift")}
+
+
+def test_paper_epochs_follow_the_two_settings():
+    for name, backbone, few, many in [
+        ("dpsh", "efficientnet-lite0", 20, 6),
+        ("cnnh", "cnnh", 100, 20),
+        ("ninh", "nin-small:600", 300, 20),
+    ]:
+        epochs = [training(backbone, count, "paper", name).epochs for count in (5000, 50_000)]
+        assert epochs == [few, many]
 
 
 @pytest.mark.parametrize("backbone", ["mlp", "small", "cnnh", "nin:48"])
 def test_norms_of_a_network_from_scratch_are_not_frozen(backbone):
-    training = Training(**training_recipe(backbone))
-    assert not training.freeze_norms
-    assert training.drop_blocks == 0
+    assert not training(backbone).freeze_norms
+    assert training(backbone).drop_blocks == 0
 
 
 def test_only_networks_with_blocks_skip_some():
-    assert training_recipe("efficientnet-lite2")["drop_blocks"] > 0
-    assert "drop_blocks" not in training_recipe("hub:microsoft/resnet-50")
+    assert training("efficientnet-lite2").drop_blocks > 0
+    assert training("hub:microsoft/resnet-50").drop_blocks == 0
 
 
 @pytest.mark.parametrize("backbone", ["efficientnet-lite0", "hub:microsoft/resnet-50"])
 def test_with_many_images_a_pretrained_network_may_learn(backbone):
-    few, many = (Training(**training_recipe(backbone, images)) for images in (5000, 50_000))
+    few, many = (training(backbone, count) for count in (5000, 50_000))
     assert few.freeze_norms
     assert few.cutmix > 0
     assert not many.freeze_norms
@@ -44,17 +95,128 @@ def test_with_many_images_a_pretrained_network_may_learn(backbone):
     assert (many.average, many.mirror) == (few.average, few.mirror)
 
 
-def test_a_network_from_scratch_learns_alike_from_few_and_many():
-    assert training_recipe("small", 5000) == training_recipe("small", 50_000)
-
-
-def test_a_whole_network_sees_the_fewer_images_the_more_often():
+def test_few_images_take_more_epochs():
     counts = (1, 200, 1500, 5000, 20_000, 20_001)
-    epochs = [training_recipe("efficientnet-lite0", images)["epochs"] for images in counts]
+    epochs = [training("efficientnet-lite0", count).epochs for count in counts]
     assert epochs == [300, 300, 133, 40, 40, 10]
-    assert [training_recipe("small", images)["epochs"] for images in (1500, 50_000)] == [133, 40]
+    assert [training("small", count).epochs for count in (1500, 50_000)] == [133, 40]
 
 
-def test_over_features_fewer_images_take_more_epochs():
-    epochs = [training_recipe("mlp", images)["epochs"] for images in (1, 100, 1000, 3000, 10**6)]
-    assert epochs == [150, 150, 150, 83, 20]
+def test_over_features_epochs_follow_the_steps():
+    few, more, many = (training("mlp", count).epochs for count in (100, 3000, 10**6))
+    assert few >= more > many
+
+
+def test_images_with_a_direction_are_not_mirrored():
+    items = Items((64, 64, 3), 5000, mirrored_alike=False)
+    for recipe in ("recommended", "paper"):
+        plan = settle(bp.create("dsdh", 12, recipe=recipe), items).training
+        assert (plan.augment, plan.mirror) == ("shift", False)
+
+
+# ---- which backbone
+
+
+def test_backbone_auto_follows_method_set_and_size():
+    def chosen(name, source):
+        return settle(bp.create(name, bits=24), Items.of(source)).backbone
+
+    photos = bp.ImageSet(np.zeros((2, 40, 40, 3), np.uint8))
+    tiny = bp.ImageSet(np.zeros((2, 15, 40, 3), np.uint8))
+    assert chosen("dsdh", photos) == "efficientnet-lite0"
+    assert chosen("dsdh", draw_shapes(2)) == chosen("dsdh", load_digits()) == "small"
+    assert chosen("dsdh", np.zeros((2, 5), np.float32)) == "mlp"
+    assert chosen("dsdh", tiny) == chosen("ninh", tiny) == "small"
+    assert [chosen(name, photos) for name in ("cnnh", "cnnh+", "dsch", "drsch")] == ["cnnh"] * 4
+    assert chosen("ninh", photos) == "nin-small:1200"
+
+
+# ---- what is given
+
+
+def test_single_options_override_the_recipe():
+    settled = settle(bp.create("dsdh", 12, epochs=3, lr=0.5, freeze_norms=False), PHOTOS)
+    changed = {"epochs": 3, "lr": 0.5, "freeze_norms": False}
+    assert settled.training == Training(**asdict(training("efficientnet-lite0")) | changed)
+
+
+def test_a_whole_training_replaces_the_recipe():
+    hasher = bp.create("dtsh", 12, training=Training(epochs=7, momentum=0.5), epochs=2)
+    assert settle(hasher, PHOTOS).training == Training(epochs=2, momentum=0.5)
+
+
+def test_options_set_later_are_used():
+    hasher = bp.create("dsdh", bits=12, backbone="mlp").set_params(epochs=3, mode="paper")
+    hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1])
+    assert (hasher.training_.epochs, hasher.settings_["mode"]) == (3, "paper")
+    assert hasher.get_params()["epochs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"recipe": "best"}, r"^recipe must be recommended, paper or original, got 'best'$"),
+        ({"epochs": 0}, "^epochs must be"),
+        ({"lr": -1.0}, "^lr must be"),
+        ({"optimizer": "lion"}, "^optimizer must be one of"),
+    ],
+)
+def test_wrong_settings_are_refused_before_training(options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        bp.create("dsdh", bits=12, **options)
+    hasher = bp.create("dsdh", bits=12, backbone="mlp").set_params(**options)
+    with pytest.raises(ValueError, match=complaint):
+        hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1])
+
+
+# ---- methods of your own
+
+
+class Plain(DeepHasher):
+    name = "plain"
+
+    def loss(self, outputs, rows, state):
+        return {"size": outputs.square().mean()}
+
+
+class OwnTraining(Plain):
+    default_training = Training(epochs=9, optimizer="adamw", lr=1e-3)
+
+
+class OwnRate(OwnTraining):
+    tuned = {"recommended pretrained": {"lr": 0.2}}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_method_with_its_own_training_alone_keeps_it(recipe):
+    options = recipe_options(OwnTraining, recipe, "efficientnet-lite0", PHOTOS)
+    assert Training(**options) == OwnTraining.default_training
+
+
+def test_a_method_without_settings_is_trained_as_all_are():
+    options = recipe_options(Plain, "recommended", "efficientnet-lite0", PHOTOS)
+    usual = recipe_options(method("dpsh"), "recommended", "efficientnet-lite0", PHOTOS)
+    assert options == usual
+
+
+def test_tuned_options_need_all_their_words():
+    for backbone, recipe, rate in [
+        ("efficientnet-lite0", "recommended", 0.2),
+        ("efficientnet-lite0", "paper", 1e-4),
+        ("small", "recommended", 1e-3),
+        ("efficientnet-lite0", "original", 1e-3),
+    ]:
+        assert recipe_options(OwnRate, recipe, backbone, PHOTOS)["lr"] == rate
+
+
+# ---- stored
+
+
+def test_a_model_stores_its_recipe_and_all_settings(tmp_path):
+    hasher = bp.create("dsdh", bits=12, epochs=2).fit(np.eye(6), [0, 0, 0, 1, 1, 1])
+    hasher.save(tmp_path)
+    loaded = bp.load(tmp_path)
+    assert loaded.get_params() == hasher.get_params()
+    assert loaded.settings_ == hasher.settings_
+    assert loaded.training_ == hasher.training_
+    assert (loaded.recipe, loaded.settings_["mode"]) == ("recommended", "balanced")

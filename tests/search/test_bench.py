@@ -380,6 +380,8 @@ def test_the_command_measures_every_task(tmp_path):
 
 
 def test_wrong_arguments_of_the_command():
-    assert "there is no benchmark 'train'" in str(run("train").exception)
+    result = run("train")
+    assert result.exit_code == 2
+    assert "there is no benchmark 'train'; choose search" in result.stderr
     assert run("search", "--k", "5,x").exit_code == 2
     assert run("search", "--queries", "0").exit_code == 2

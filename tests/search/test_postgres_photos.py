@@ -30,14 +30,9 @@ def album(tmp_path, monkeypatch):
 
 
 def test_photographs_from_the_command_line(postgres_places, album):
-    import typer
     from typer.testing import CliRunner
 
-    from bitprint.cli import index, search
-
-    app = typer.Typer(pretty_exceptions_enable=False)
-    for command in (index.index, search.search, search.duplicates):
-        app.command()(command)
+    from bitprint.cli import app
 
     def run(*arguments):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -45,20 +40,20 @@ def test_photographs_from_the_command_line(postgres_places, album):
         return json.loads(result.stdout)
 
     place, model = postgres_places(), album.parent / "run"
-    about = run("index", place, "add", album, "--model", model, "--json")
+    about = run("index", "add", place, album, "--model", model, "--json")
     assert (about["new"], about["held"]) == (8, 8)
     found = run("search", place, album / "cats" / "2.png", "-k", 3, "--label", "cats", "--json")
     assert [hit["labels"] for hit in found["results"]] == [["cats"]] * 3
     assert found["results"][0]["path"] == str(album / "cats" / "2.png")
     (album / "dogs" / "1.png").rename(album / "cats" / "1.png")
     (album / "dogs" / "3.png").unlink()
-    about = run("index", place, "sync", "--json")
+    about = run("index", "sync", place, "--json")
     assert (len(about["moved"]), len(about["removed"]), about["held"]) == (1, 1, 7)
-    assert run("index", place, "remove", album / "dogs", "--json")["held"] == 5
-    about = run("index", place, "compact", "--json")
+    assert run("index", "remove", place, album / "dogs", "--json")["held"] == 5
+    about = run("index", "compact", place, "--json")
     assert (about["held"], about["labels"], "bytes" in about) == (5, ["cats"], False)
     shutil.copy(album / "cats" / "1.png", album / "cats" / "copy.png")
-    assert run("index", place, "add", album / "cats", "--json")["new"] == 1
+    assert run("index", "add", place, album / "cats", "--json")["new"] == 1
     groups = run("duplicates", place, "-r", 0, "--json")
     twins = {str(album / "cats" / name) for name in ("1.png", "copy.png")}
     assert any(twins <= set(group["ids"]) for group in groups)

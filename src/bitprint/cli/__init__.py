@@ -1,4 +1,4 @@
-"""The command line: parse, call, print; one file for each group of commands."""
+"""The command line: parse, call, print. One module per group of commands."""
 
 from __future__ import annotations
 
@@ -13,28 +13,42 @@ from bitprint.cli import bench, data, encode, export, index, learn, methods, pap
 from bitprint.cli._shared import note, say
 from bitprint.version import __version__
 
+_HELP = """Learn short binary codes for images and search them by Hamming distance.
+
+\b
+Try the whole workflow on built-in images:
+  bitprint demo
+Train a model on images in one folder per class:
+  bitprint train ~/Labeled --features efficientnet-lite0 --out runs/mine
+Index a folder of images, without labels, and search it:
+  bitprint index add photos.bp ~/Pictures
+  bitprint search photos.bp query.jpg --open
+"""
+
 app = typer.Typer(
-    help="Learn short binary codes for images and search them by Hamming distance.",
-    no_args_is_help=True,
+    help=_HELP,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (
-    paper.demo,
-    data.data,
-    methods.methods,
-    learn.train,
-    learn.evaluate,
-    encode.encode,
-    index.index,
-    search.search,
-    search.duplicates,
-    serve.serve,
-    export.export,
-    paper.reproduce,
-    bench.bench,
-):
-    app.command()(command)
+_COMMANDS = {
+    "Train and evaluate": (
+        paper.demo,
+        data.data,
+        methods.methods,
+        learn.train,
+        learn.evaluate,
+        encode.encode,
+        export.export,
+    ),
+    "Search": (search.search, search.duplicates, serve.serve),
+    "Experiments": (paper.reproduce, bench.bench),
+}
+for panel, commands in _COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(index.app, name="index", rich_help_panel="Search")
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,18 +59,22 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
+    ctx: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="print the version and exit"
+        ),
     ] = False,
 ) -> None:
-    """Take what all commands have in common."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
 
 
 def main() -> None:
-    """Run the command line; a job that fails says why in one sentence and exits with 1."""
+    """Run the command line; exit with 1 and one sentence on standard error if a job fails."""
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
-    # Pillow's, of one's own large photographs, and without their names.
+    # Pillow warns about large images without naming the file.
     warnings.filterwarnings("ignore", "Image size .* exceeds limit of .* pixels")
     try:
         app()

@@ -1,4 +1,4 @@
-"""What the commands on photographs print: hits, and what became of an index."""
+"""Print hits, and the result of a change to an index."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from typing import Any
 
 from bitprint.cli._shared import output, say, tell_left_out
 
+_COUNTS = {
+    "new": "new",
+    "unchanged": "unchanged",
+    "relabelled": "relabeled",
+    "skipped": "skipped",
+    "moved": "moved",
+    "removed": "removed",
+    "held": "in the index",
+}
+
 
 def print_about(about: dict[str, Any], as_json: bool) -> None:
-    """Say what was done to an index, or what it holds."""
+    """Print the counts of a change to an index, and the properties of the index."""
     from bitprint.photos.files import printable
 
     if as_json:
         output.print_json(data=about, ensure_ascii=True)
         return
-    counts = ("new", "unchanged", "relabelled", "skipped", "moved", "removed", "held")
     parts = [
-        f"{value if isinstance(value, int) else len(value)} {name}"
-        for name in counts
-        # Other labels are rare: they are told where there are some.
+        f"{value if isinstance(value, int) else len(value)} {words}"
+        for name, words in _COUNTS.items()
+        # Changed labels are rare: printed only if there are some.
         if (value := about.get(name)) is not None and (value or name != "relabelled")
     ]
     say(", ".join(parts))
@@ -33,7 +42,7 @@ def print_about(about: dict[str, Any], as_json: bool) -> None:
 
 
 def print_found(found: Iterable[tuple[str, list[dict[str, Any]]]], as_json: bool) -> None:
-    """Print the hits of several queries, each with its name."""
+    """Print the hits of several queries, each under the name of its query."""
     if as_json:
         rows = [{"query": query, "results": hits} for query, hits in found]
         output.print_json(data=rows, ensure_ascii=True)
@@ -44,7 +53,7 @@ def print_found(found: Iterable[tuple[str, list[dict[str, Any]]]], as_json: bool
 
 
 def print_hits(hits: list[dict[str, Any]]) -> None:
-    """Print distance and path of every hit."""
+    """Print the distance and the path of every hit."""
     from bitprint.photos.files import printable
 
     for hit in hits:

@@ -29,17 +29,36 @@ output = Console()
 errors = Console(stderr=True)
 """Where everything else goes: progress, warnings, what was skipped."""
 
+DATA, TRAINING, OUTPUT = "Data", "Training", "Output"
+"""Groups of options in the help of the commands."""
+
 DataArgument = Annotated[
-    str, typer.Argument(help="digits, shapes, cifar10, nuswide, or a folder of images")
+    str,
+    typer.Argument(
+        metavar="DATA", help="digits, shapes, cifar10, nuswide, or a folder of image files"
+    ),
 ]
 LabelsOption = Annotated[
-    Path | None, typer.Option("--labels", help="CSV file with columns file and label")
+    Path | None,
+    typer.Option(
+        "--labels",
+        help="CSV file with columns file and label (default: each sub-folder is a class)",
+        rich_help_panel=DATA,
+    ),
 ]
 IndexArgument = Annotated[
-    str, typer.Argument(metavar="INDEX", help="index file, such as my.bp, or address of a store")
+    str,
+    typer.Argument(
+        metavar="INDEX",
+        help="index file, such as photos.bp, or database address: postgresql://... or milvus://...",
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="print results as JSON", rich_help_panel=OUTPUT)
+]
+DeviceOption = Annotated[
+    str, typer.Option(help="auto, cpu or cuda (auto: cuda if available)", rich_help_panel=TRAINING)
+]
 
 
 def say(line: str) -> None:
@@ -106,15 +125,13 @@ def goes_on() -> Iterator[None]:
         sys.exit(_INTERRUPTED)
 
 
-NAMED = ("digits", "shapes", "cifar10", "nuswide")
-"""Image sets that are known by name."""
-
-
-def open_set(name: str, labels: Path | None, progress: Callable[[int, int], None]) -> Any:
+def open_set(
+    name: str, labels: Path | None, progress: Callable[[int, int], None], size: int = 256
+) -> Any:
     """Open an image set; say which files were left out."""
     from bitprint.data import open_images
 
-    images = open_images(name, labels=labels, progress=progress)
+    images = open_images(name, labels=labels, size=size, progress=progress)
     tell_unread(images)
     return images
 
@@ -129,12 +146,18 @@ def tell_unread(images: Any) -> None:
 
 
 def only_labelled(images: Any) -> Any:
-    """Return the images that have a label; say how many have none, if any have not."""
-    part = images.labelled()
-    if without := len(images) - len(part):
+    """Return the images that have a label; note how many have none, if any have not."""
+    tell_unlabelled(images)
+    return images.labelled()
+
+
+def tell_unlabelled(images: Any) -> None:
+    """Note how many images have no label and are left out, if some have one."""
+    if images.labels is None:
+        return
+    if without := len(images) - len(images.labelled()):
         are = "is" if without == 1 else "are"
         note(f"{counted(without, 'picture')} without a label {are} left out", style="yellow")
-    return part
 
 
 def tell_left_out(names: Sequence[str]) -> None:

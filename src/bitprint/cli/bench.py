@@ -8,28 +8,36 @@ from typing import Annotated
 
 import typer
 
-from bitprint.cli._shared import JsonOption, errors, output
+from bitprint.cli._shared import OUTPUT, JsonOption, errors, output
 
 
 def bench(
-    what: Annotated[str, typer.Argument(help="search")],
-    codes: Annotated[str, typer.Option(help="numbers of codes, with commas")] = "59000,1000000",
-    bits: Annotated[int, typer.Option(help="length of the codes")] = 64,
-    queries: Annotated[str, typer.Option(help="numbers of queries, with commas")] = "1,128",
-    k: Annotated[str, typer.Option(help="numbers of neighbours, with commas")] = "10,100",
-    radius: Annotated[int, typer.Option(help="also find all codes this near")] = 2,
-    threads: Annotated[int | None, typer.Option(min=1, help="by default one for each core")] = None,
-    csv: Annotated[Path | None, typer.Option(help="CSV file for the figures")] = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG file for a plot")] = None,
+    what: Annotated[str, typer.Argument(metavar="BENCHMARK", help="name of the benchmark: search")],
+    codes: Annotated[
+        str, typer.Option(help="numbers of codes, separated by commas")
+    ] = "59000,1000000",
+    bits: Annotated[int, typer.Option(help="code length")] = 64,
+    queries: Annotated[str, typer.Option(help="numbers of queries, separated by commas")] = "1,128",
+    k: Annotated[str, typer.Option(help="numbers of neighbors, separated by commas")] = "10,100",
+    radius: Annotated[int, typer.Option(help="radius of the search within a distance")] = 2,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="number of threads (default: one per core)")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="write results to this CSV file", rich_help_panel=OUTPUT)
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="write a plot to this PNG file", rich_help_panel=OUTPUT)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure search on this machine: ours, NumPy's and, if it is installed, that of faiss."""
+    """Measure search speed on this machine, compared with NumPy and, if installed, faiss."""
+    if what != "search":
+        raise typer.BadParameter(f"there is no benchmark {what!r}; choose search")
     from bitprint.search import bench_report
     from bitprint.search.bench import Task
     from bitprint.search.engines import set_threads
 
-    if what != "search":
-        raise ValueError(f"there is no benchmark {what!r}: choose search")
     threads = threads or os.cpu_count() or 1
     set_threads(threads)
     counts = _numbers("--queries", queries)
@@ -59,5 +67,5 @@ def _numbers(option: str, text: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
-        raise typer.BadParameter(f"{option} takes whole numbers with commas, got {text!r}")
+        raise typer.BadParameter(f"{option} takes integers >= 1 separated by commas, got {text!r}")
     return numbers

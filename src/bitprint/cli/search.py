@@ -37,14 +37,14 @@ _STRICT = 2
 
 def search(
     path: IndexArgument,
-    query: Annotated[Path, typer.Argument(help="a picture, or a codes file")],
-    k: Annotated[int, typer.Option("-k", help="how many to find")] = 12,
-    label: Annotated[str | None, typer.Option(help="find only pictures with this label")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="write a contact sheet (HTML) here")] = None,
-    show: Annotated[bool, typer.Option("--open", help="open the contact sheet")] = False,
+    query: Annotated[Path, typer.Argument(metavar="QUERY", help="image file, or codes file")],
+    k: Annotated[int, typer.Option("-k", help="number of hits")] = 12,
+    label: Annotated[str | None, typer.Option(help="only find images with this label")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="write hits to this HTML file")] = None,
+    show: Annotated[bool, typer.Option("--open", help="open hits in the browser")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the pictures nearest to a picture, or the codes nearest to codes."""
+    """Find the images most similar to an image, or the codes nearest to codes."""
     from bitprint.codes import Codes
     from bitprint.photos import Photos
     from bitprint.search.stores import open_index
@@ -80,19 +80,20 @@ def duplicates(
         typer.Option(
             "-r",
             "--radius",
-            help=f"how many bits may differ; {_RADIUS}, or {_STRICT} with --codes-alone",
+            help=f"largest distance in bits (default: {_RADIUS}; with --codes-alone {_STRICT})",
             show_default=False,
         ),
     ] = None,
     codes_alone: Annotated[
-        bool, typer.Option("--codes-alone", help="do not open the pictures: codes decide")
+        bool, typer.Option("--codes-alone", help="compare codes only, do not open images")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Group pictures that are nearly identical: copies of one that were saved again.
+    """Find groups of nearly identical images, such as resized or recompressed copies.
 
-    Codes say which these may be, and a look at their pixels which of them are. With --codes-alone
-    a group may also hold different pictures of one kind. Look before you delete.
+    Codes select the candidates, and a comparison of pixels confirms them.
+    With --codes-alone, groups can contain different images of similar content.
+    Check the groups before you delete files.
     """
     from bitprint.photos import compare_pictures, find_duplicates
     from bitprint.photos.files import printable

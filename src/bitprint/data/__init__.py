@@ -38,6 +38,7 @@ def open_images(
     name: str | os.PathLike[str],
     *,
     labels: str | os.PathLike[str] | None = None,
+    size: int = 256,
     progress: Progress | None = None,
 ) -> ImageSet:
     """Open an image set by what a person would type.
@@ -48,6 +49,8 @@ def open_images(
         "digits", "shapes", "cifar10", "nuswide", or a folder of images.
     labels : path, optional
         A CSV file with the labels of a folder's images, and their split if it has that column.
+    size : int
+        Height and width that the images of a folder are resized to.
     progress : callable, optional
         Called with (done, total) while images are decoded.
 
@@ -65,4 +68,4 @@ def open_images(
     cache = data_home() / "decoded"
     if name == "nuswide":
         return load_nuswide(cache=cache, progress=progress)
-    return load_folder(name, labels=labels, cache=cache, progress=progress)
+    return load_folder(name, labels=labels, size=size, cache=cache, progress=progress)

@@ -25,6 +25,7 @@ def load_digits() -> ImageSet:
         labels=digits.target,
         label_names=[str(digit) for digit in range(10)],
         name="digits",
+        protocol="general",
         backbone="small",
         mirrored_alike=False,
     )

@@ -43,9 +43,9 @@ class ImageSet:
         "train" (to learn from and to be found) or "database" (to be found).
     left_out : sequence of str
         Names of pictures in formats that are not read.
-    protocol : {"cifar10", "nuswide"}, optional
-        The published protocol that `bitprint.data.split_for` splits the set by. Loaders set it,
-        whatever the set is called; None for any other set.
+    protocol : {"cifar10", "nuswide", "general"}, optional
+        The protocol that `bitprint.data.split_for` splits the set by, set by its loader. Sets with
+        one are split by default when a model is trained on them; a folder of images has None.
     backbone : str, optional
         The network suggested for these images, if it is not the default one.
     mirrored_alike : bool
@@ -162,6 +162,17 @@ class ImageSet:
         spread = np.unique(np.linspace(0, len(self), 256, endpoint=False, dtype=np.int64))
         if len(self):
             digest.update(np.ascontiguousarray(self.read(spread)).data)
+        return digest.hexdigest()
+
+    def pixels_fingerprint(self) -> str:
+        """SHA-256 over the pixels that this set and its subsets share, not over labels or rows.
+
+        Equal for two subsets of one set. The pixels of 256 images spread over the set are taken.
+        """
+        digest = hashlib.sha256(repr(self.pixels.shape).encode())
+        spread = np.unique(np.linspace(0, len(self.pixels), 256, endpoint=False, dtype=np.int64))
+        if len(self.pixels):
+            digest.update(np.ascontiguousarray(self.pixels[spread]).data)
         return digest.hexdigest()
 
 

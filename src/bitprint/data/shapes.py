@@ -56,7 +56,12 @@ def draw_shapes(count: int, *, size: int = 32, seed: int = 0) -> ImageSet:
         rows = slice(start, min(start + _CHUNK, count))
         pixels[rows], labels[rows] = _draw_scenes(range(rows.start, rows.stop), size, seed)
     return ImageSet(
-        pixels, labels=labels, label_names=list(SHAPES), name="shapes", backbone="small"
+        pixels,
+        labels=labels,
+        label_names=list(SHAPES),
+        name="shapes",
+        protocol="general",
+        backbone="small",
     )
 
 

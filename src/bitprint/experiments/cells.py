@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,8 @@ from bitprint.experiments.published import published_map
 from bitprint.features import extract
 from bitprint.methods import DeepHasher, create, method
 from bitprint.methods.dsdh import DSDH
-from bitprint.supervision import class_matrix
+from bitprint.methods.recipes import Items, settle
+from bitprint.supervision import class_count, class_matrix
 from bitprint.version import __version__
 
 
@@ -121,6 +122,7 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         top=split.map_at,
     )
     history = getattr(hasher, "history_", [])
+    settings = settings_of(cell, items_in(images, len(training)), class_count(images.labels))
     last = history[-1] if history else {}
     row = {
         **dict(zip(KEY, cell.key, strict=True)),
@@ -139,7 +141,7 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         "split": split.fingerprint[:12],
         "date": datetime.now(UTC).date().isoformat(),
         "version": __version__,
-        "options": spell(settings_of(cell, len(training))),
+        "options": spell(settings),
     }
     epochs = [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
     return Done(row, epochs, report)
@@ -196,7 +198,8 @@ def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
             assert images.labels is not None
             training[cell.seed] = images.labels[rows]
         if isinstance(hasher, DeepHasher):
-            hasher._check_options(training[cell.seed])
+            labels = training[cell.seed]
+            settle(hasher, items_in(images, len(labels)))._check_options(labels)
 
 
 def _items(cell: Cell, images: ImageSet) -> Callable[[NDArray[np.int64]], Data]:
@@ -271,21 +274,28 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 5)
 
 
-def settings_of(cell: Cell, count: int) -> dict[str, Any]:
-    """Return what a cell is trained with on `count` images: its options, defaults among them.
+def settings_of(cell: Cell, items: Items, classes: int = 10) -> dict[str, Any]:
+    """Return all settings that a cell is trained with on these items.
 
     Examples
     --------
-    >>> settings_of(Cell("digits", 1, "itq", "itq", "gist", bits=12, seed=3), 1612)
+    >>> settings_of(Cell("digits", 1, "itq", "itq", "gist", 12, seed=3), Items((512,), 1612))
     {'bits': 12, 'iterations': 50, 'seed': 3}
     """
     hasher = create(cell.method, cell.bits, seed=cell.seed, **cell.options)
-    settings: dict[str, Any] = hasher.get_params(deep=False)
-    if isinstance(hasher, DeepHasher):
-        settings |= asdict(settings.pop("training") or hasher.default_training)
-    if isinstance(hasher, DSDH):  # whose weights may go by the number of images
-        settings |= dict(zip(("mu", "nu", "eta"), hasher.weights(count), strict=True))
+    if not isinstance(hasher, DeepHasher):
+        return dict(hasher.get_params(deep=False))
+    settled = settle(hasher, items)
+    settings = {"bits": cell.bits, "seed": cell.seed} | settled._settings()
+    if isinstance(settled, DSDH):  # whose weights depend on the number of images and of classes
+        weights = settled.weights(items.count, classes)
+        settings |= dict(zip(("mu", "nu", "eta"), weights, strict=True))
     return settings
+
+
+def items_in(images: ImageSet, count: int) -> Items:
+    """Describe so many training images of a set, as recipes need it."""
+    return replace(Items.of(images), count=count)
 
 
 def spell(settings: dict[str, Any]) -> str:

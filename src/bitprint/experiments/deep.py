@@ -8,7 +8,7 @@ from typing import Any
 
 from bitprint.experiments.cells import Cell
 from bitprint.experiments.published import BITS
-from bitprint.methods.recipes import training_recipe
+from bitprint.methods import DeepHasher, create, method
 
 TABLE1 = ("cnnh", "ninh", "dqn", "dhn", "dpsh", "dtsh", "dsdh")
 """Deep methods of Table 1, setting 1."""
@@ -26,34 +26,13 @@ _ON_PRETRAINED = ("dsdh", "dtsh", "dsprh", "dlbhc", "dhn", "dpsh", "ssdh", "dqn"
 BY_RECIPE = tuple(f"{name} recipe" for name in _ON_PRETRAINED)
 """DSDH by our recipe, and the others that begin with pretrained weights trained in the same way."""
 
-_VARIANTS: dict[str, dict[str, Any]] = {
-    "dsdh": {"mode": "paper"},
-    "dsdh authors": {"mode": "authors"},
-    "dsdh recipe": {"mode": "balanced"},
+_KINDS: dict[str, dict[str, Any]] = {
+    "": {"recipe": "paper"},
+    "authors": {"recipe": "paper", "mode": "authors"},
+    "recipe": {"recipe": "recommended"},
+    "original": {"recipe": "original"},
 }
-
-_FROM_SCRATCH = {
-    "cnnh": "cnnh",
-    "cnnh+": "cnnh",
-    "ninh": "nin-small",
-    "dsch": "cnnh",
-    "drsch": "cnnh",
-}
-# NINH has 50 features for each bit.
-_FEATURES_PER_BIT = {"ninh": 50}
-
-_EPOCHS = {"pretrained": {1: 20, 2: 6}, "scratch": {1: 100, 2: 20}}
-_LONGER = {("ninh", 1): 300}
-# To learn from, of CIFAR-10; cells of other sets have the same settings.
-_IMAGES = {1: 5000, 2: 50_000}
-
-# Rates of the hash layer on a pretrained network, and of a whole network from scratch, where they
-# are not the usual ones. Chosen on held-out training images, see `results/README.md`. By the recipe
-# a method other than DSDH keeps its rate.
-_HEAD_RATE = {"dhn": 1e-3, "dsrh": 1e-3, "dsdh recipe": 1e-3}
-_USUAL_HEAD_RATE = 1e-4
-_SCRATCH_RATE = {"ninh": 1e-4}
-_USUAL_SCRATCH_RATE = 1e-3
+"""What the second word of a row's name stands for."""
 
 
 def deep_cells(
@@ -94,13 +73,13 @@ def deep_cells(
     Examples
     --------
     >>> cell, = deep_cells("cifar10", ["ninh"], bits=[12])
-    >>> cell.backbone, cell.options["backbone"], cell.options["epochs"]
-    ('nin-small', 'nin-small:600', 300)
+    >>> cell.backbone, cell.options["backbone"], cell.options["recipe"]
+    ('nin-small', 'nin-small:600', 'paper')
     """
     changed = "".join(f" {name}={value}" for name, value in (changes or {}).items())
     cells = []
     for seed, length, row in product(seeds, bits or BITS[protocol], methods):
-        network, options = training_of(row, length, protocol, backbone)
+        network, options = training_of(row, length, backbone)
         cell = Cell(
             dataset=dataset,
             protocol=protocol,
@@ -130,32 +109,24 @@ def network_name(backbone: str) -> str:
     return source.rstrip("/").rpartition("/")[2] if name == "hub" else name
 
 
-def training_of(row: str, bits: int, protocol: int, backbone: str) -> tuple[str, dict[str, Any]]:
+def training_of(row: str, bits: int, backbone: str) -> tuple[str, dict[str, Any]]:
     """Return the name of a row's network in a table, and its options for `bitprint.create`.
 
-    All methods on a pretrained network have the same budget and optimiser, and so have those that
-    start from scratch; the rate of the hash layer is the method's own.
+    A row is the name of a method, trained by the recipe "paper", and possibly one more word:
+    "recipe" for the recommended recipe, "original", or "authors" for DSDH's other mode.
+
+    Examples
+    --------
+    >>> training_of("ninh", 12, "efficientnet-lite0")
+    ('nin-small', {'recipe': 'paper', 'backbone': 'nin-small:600'})
     """
-    if row == "vdsh":  # learns from features, which are named by the network that gives them
+    name, _, kind = row.partition(" ")
+    if not issubclass(method(name), DeepHasher):  # learns from features of that network
         return backbone, {}
-    name = network_name(backbone)
-    shared = {"optimizer": "adamw", "schedule": "cosine", "augment": "flip+shift"}
-    if row in _FROM_SCRATCH:
-        name = backbone = _FROM_SCRATCH[row]
-        if row in _FEATURES_PER_BIT:
-            backbone += f":{_FEATURES_PER_BIT[row] * bits}"
-        rates = {"lr": _SCRATCH_RATE.get(row, _USUAL_SCRATCH_RATE), "weight_decay": 0.05}
-        usual = _EPOCHS["scratch"]
-    else:
-        plain = _HEAD_RATE.get(row.removesuffix(" recipe"), _USUAL_HEAD_RATE)
-        rates = {
-            "lr": _HEAD_RATE.get(row, plain),
-            "trunk_lr": 3e-4,
-            "weight_decay": 0.01,
-        }
-        usual = _EPOCHS["pretrained"]
-    epochs = _LONGER.get((row, protocol), usual[protocol])
-    options = {"backbone": backbone, "epochs": epochs} | shared | rates
-    if row.endswith(" recipe"):
-        options |= training_recipe(backbone, _IMAGES[protocol]) | {"lr": rates["lr"]}
-    return name, options | _VARIANTS.get(row, {})
+    if kind not in _KINDS:
+        known = ", ".join(f"'{name} {word}'" for word in _KINDS if word)
+        raise ValueError(f"there is no row {row!r}; there are {name!r}, {known}")
+    hasher = create(name, bits)
+    assert isinstance(hasher, DeepHasher)
+    network = hasher.own_backbone() or backbone
+    return network_name(network), {**_KINDS[kind], "backbone": network}

@@ -13,12 +13,14 @@ from bitprint.data import ImageSet
 from bitprint.experiments.cells import (
     KEY,
     Cell,
+    items_in,
     settings_of,
     short_fingerprint,
     spell,
     split_of,
     training_rows,
 )
+from bitprint.supervision import class_count
 
 
 def read_table(table: Path) -> list[dict[str, str]]:
@@ -91,17 +93,19 @@ def check_same_cells(cells: Iterable[Cell], table: Path, images: ImageSet) -> No
                 "and database; name another file as --out"
             )
         if row.get("version"):  # before there was one, rows had a part of the settings
-            _check_settings(cell, count, row, table)
+            assert images.labels is not None
+            now = settings_of(cell, items_in(images, count), class_count(images.labels))
+            _check_settings(cell, now, row, table)
 
 
-def _check_settings(cell: Cell, count: int, row: dict[str, str], table: Path) -> None:
+def _check_settings(cell: Cell, settings: dict[str, Any], row: dict[str, str], table: Path) -> None:
     """Raise a ValueError if a row was made with other settings than its cell has now."""
     # A path may hold spaces.
     then = dict(part.split("=", 1) for part in re.split(r" (?=\w+=)", row["options"]) if part)
     # What one of them lacks is new, or not in use; objects are written with their address.
     now = {
         name: str(value)
-        for name, value in settings_of(cell, count).items()
+        for name, value in settings.items()
         if name in then and isinstance(value, str | Real)
     }
     other = [name for name, value in now.items() if value != then[name]]

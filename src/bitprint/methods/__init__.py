@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from typing import Any, get_type_hints
 
 from bitprint.arguments import check_seed, plain
 from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._options import check_kinds, check_names
-from bitprint.methods._store import read_model
+from bitprint.methods._store import check_about, read_model
 from bitprint.methods.bre import BRE
 from bitprint.methods.classifier import Classifier
 from bitprint.methods.cnnh import CNNH, CNNHPlus
@@ -53,8 +52,6 @@ _BASELINES = (Classifier,)
 _ALL = (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP, *_DSDH, *_BASELINES)
 METHODS: dict[str, type[Hasher]] = {cls.name: cls for cls in _ALL}
 
-_TRAINING = {field.name for field in fields(Training)}
-
 
 def list_methods() -> list[str]:
     """Names of all methods.
@@ -90,14 +87,13 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     bits : int
         Length of the codes.
     **options
-        Arguments of the method's class. For a deep method, the fields of `Training` may be given
-        here too; those that are not given are the method's own. A `seed`, from 0 to 2^63 - 1,
-        may be given to every method, also to one that draws nothing at random.
+        Arguments of the method's class. Every method takes a `seed` from 0 to 2^63 - 1, even one
+        that draws nothing at random.
 
     Examples
     --------
-    >>> create("dsdh", bits=48, epochs=40, optimizer="adamw").training.epochs
-    40
+    >>> create("dsdh", bits=48, epochs=40)
+    DSDH(bits=48, epochs=40)
     """
     cls = method(name)
     kinds = _kinds(cls)
@@ -105,11 +101,12 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     check_names(name, options, set(kinds))
     check_kinds(name, options, kinds)
     check_seed(options.get("seed", 0))
-    if issubclass(cls, DeepHasher):
-        options = _gather_training(cls, options)
     if "seed" not in cls._get_param_names():
         options.pop("seed", None)
-    return cls(plain(bits), **options)
+    hasher = cls(plain(bits), **options)
+    if isinstance(hasher, DeepHasher):
+        hasher._check_numbers()
+    return hasher
 
 
 def load(folder: str | os.PathLike[str]) -> Hasher:
@@ -131,36 +128,30 @@ def load(folder: str | os.PathLike[str]) -> Hasher:
     """
     document, arrays = read_model(folder)
     try:
-        options = dict(document["options"])
+        cls, options = method(document["method"]), dict(document["options"])
+        if issubclass(cls, DeepHasher):
+            options.setdefault("recipe", "original")  # models of versions without recipes
         if "training" in options:
             options["training"] = Training(**options["training"])
-        hasher = method(document["method"])(**options)
+        hasher = cls(**options)
         hasher._restore(arrays, document["fitted"])
     except Exception as error:  # values that do not fit make methods raise almost anything
         reason = " ".join(str(error).split())  # torch writes a line for each tensor
         raise ValueError(
             f"{folder}: model.json does not describe its weights ({reason})"
         ) from error
+    hasher._about = check_about(folder, document)
     return hasher
 
 
 def _kinds(cls: type[Hasher]) -> dict[str, Any]:
     """The options of a method, with their annotations; one that has none takes anything."""
-    try:
-        annotations = get_type_hints(cls.__init__)
-    except NameError:  # a name that a method of one's own imports for type checkers alone
-        annotations = {}
-    own = {name: annotations.get(name, object) for name in cls._get_param_names()}
-    training = get_type_hints(Training) if issubclass(cls, DeepHasher) else {}
-    kinds = {"seed": int} | own | training
+    annotations: dict[str, Any] = {}
+    for owner in (DeepHasher, cls) if issubclass(cls, DeepHasher) else (cls,):
+        try:
+            annotations |= get_type_hints(owner.__init__)
+        except NameError:  # a name that a method of one's own imports for type checkers alone
+            continue
+    kinds = {"seed": int} | {n: annotations.get(n, object) for n in cls._get_param_names()}
     kinds.pop("bits", None)
     return kinds
-
-
-def _gather_training(cls: type[DeepHasher], options: dict[str, Any]) -> dict[str, Any]:
-    changes = {name: value for name, value in options.items() if name in _TRAINING}
-    if not changes:
-        return options
-    base = options.get("training") or cls.default_training
-    rest = {name: value for name, value in options.items() if name not in _TRAINING}
-    return rest | {"training": Training(**(vars(base) | changes))}

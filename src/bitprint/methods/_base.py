@@ -62,6 +62,12 @@ class Hasher(BaseEstimator, ABC):
 
     _fitted_bits: int | None = None  # of a method that writes its own `fit`
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """Facts about the training, such as its data, that are saved with the model."""
+        facts: dict[str, Any] = vars(self).setdefault("_about", {})
+        return facts
+
     @abstractmethod
     def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
         """Learn from N images (an `ImageSet`) or features (N, d), and their labels."""
@@ -94,7 +100,7 @@ class Hasher(BaseEstimator, ABC):
             "method": self.name,
             "options": self._options(),
             "fitted": fitted,
-            "about": about,
+            "about": self.about | about,
         }
         write_model(folder, document, arrays)
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import os
 import warnings
 from abc import abstractmethod
-from dataclasses import asdict
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from bitprint.arguments import plain
 from bitprint.data.feed import Feed, Source, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
 from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher
+from bitprint.methods.recipes import Items, check_recipe, settle
 from bitprint.nets import create_trunk, restore_trunk
 from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
@@ -34,26 +38,80 @@ from bitprint.training.state import State
 ENCODE_BATCH = 256
 
 
+class Common(TypedDict, total=False):
+    """Options that all deep methods have, see `DeepHasher`."""
+
+    recipe: str
+    backbone: str | nn.Module
+    training: Training | None
+    device: str
+    seed: int
+    epochs: int | None
+    batch_size: int | None
+    optimizer: str | None
+    lr: float | None
+    trunk_lr: float | None
+    schedule: str | None
+    momentum: float | None
+    weight_decay: float | None
+    augment: str | None
+    cutmix: float | None
+    drop_blocks: float | None
+    average: float | None
+    freeze_norms: bool | None
+    mirror: bool | None
+    per_class: int | None
+    precision: str | None
+
+
+Tuned = Mapping[str, Mapping[str, Any]]
+"""Options by situation, see `DeepHasher.tuned`."""
+
+TRAINING_OPTIONS = tuple(field.name for field in fields(Training))
+"""Options of every deep method that are fields of `Training`."""
+
+
 class DeepHasher(Hasher):
     """A method that trains a network end to end.
 
     A subclass writes `loss`, and where it needs them `prepare`, `after_epoch`, `finish` and
-    `make_head`.
-    The loop owns the network, the optimiser, augmentation and checkpoints.
+    `make_head`. The loop owns the network, the optimizer, augmentation and checkpoints.
 
     Parameters
     ----------
     bits : int
         K.
+    recipe : {"recommended", "paper", "original"}
+        Where options come from that are not given, see `bitprint.methods.recipes`.
+        "recommended": training and weights that we have validated for this method, for the kind
+        of the backbone and for the number of images. "paper": loss and weights of the method's
+        paper, trained as all methods of the paper's tables are. "original": the training of the
+        method's authors.
     backbone : str
-        The network below the hash layer, see `bitprint.nets`. "auto" is "efficientnet-lite0" for
-        images and "mlp" for feature vectors.
+        The network below the hash layer, see `bitprint.nets`. "auto" is "mlp" for feature vectors,
+        "small" for images below 16 pixels, and otherwise the method's own network, the one that
+        the image set suggests, or "efficientnet-lite0".
     training : Training, optional
-        Optimiser, schedule, augmentation; the method's own by default.
+        All settings of the training at once, in place of the recipe's.
     device : str
         "auto" takes a GPU where there is one.
     seed : int
         Seed of everything random.
+    epochs, batch_size, optimizer, lr, trunk_lr, schedule, momentum, weight_decay, augment, cutmix
+        Single settings of the training, see `bitprint.Training`; None leaves it to the recipe.
+    drop_blocks, average, freeze_norms, mirror, per_class, precision
+        Likewise.
+
+    Attributes
+    ----------
+    net_ : HashNetwork
+        The trained network.
+    training_ : Training
+        How it was trained.
+    settings_ : dict
+        All settings of the training: backbone, options of the method, fields of `training_`.
+    history_ : list of dict
+        Figures of every epoch.
 
     Examples
     --------
@@ -70,7 +128,7 @@ class DeepHasher(Hasher):
     ...
     ...     def finish(self, net, state, feed):
     ...         print(f"trained on {len(feed)} items")
-    >>> hasher = ToCorners(bits=2, training=Training(epochs=20, lr=0.1))
+    >>> hasher = ToCorners(bits=2, recipe="original", epochs=20, lr=0.1)
     >>> codes = hasher.fit(np.eye(4), [0, 0, 1, 1]).encode(np.eye(4))
     trained on 4 items
     >>> codes.signs().tolist(), hasher.history_[-1]["positive"]
@@ -79,21 +137,82 @@ class DeepHasher(Hasher):
 
     supervision = "labels"
     default_training: ClassVar[Training] = Training()
+    """The training of the method's authors: the recipe "original"."""
+    tuned: ClassVar[Tuned] = {}
+    """Options of this method that differ from those of a recipe.
+
+    A key is made of words: the name of a recipe; "pretrained", "scratch" or "features" for what
+    the network begins with; "few" or "many" for at most or more than 20,000 images. Its options
+    hold where all its words do. `views` is the number of images in all epochs together.
+    """
 
     def __init__(
         self,
         bits: int,
         *,
-        backbone: str = "auto",
+        recipe: str = "recommended",
+        backbone: str | nn.Module = "auto",
         training: Training | None = None,
         device: str = "auto",
         seed: int = 0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        optimizer: str | None = None,
+        lr: float | None = None,
+        trunk_lr: float | None = None,
+        schedule: str | None = None,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
+        augment: str | None = None,
+        cutmix: float | None = None,
+        drop_blocks: float | None = None,
+        average: float | None = None,
+        freeze_norms: bool | None = None,
+        mirror: bool | None = None,
+        per_class: int | None = None,
+        precision: str | None = None,
     ) -> None:
         self.bits = bits
+        self.recipe = recipe
         self.backbone = backbone
         self.training = training
         self.device = device
         self.seed = seed
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.lr = lr
+        self.trunk_lr = trunk_lr
+        self.schedule = schedule
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.augment = augment
+        self.cutmix = cutmix
+        self.drop_blocks = drop_blocks
+        self.average = average
+        self.freeze_norms = freeze_norms
+        self.mirror = mirror
+        self.per_class = per_class
+        self.precision = precision
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Spell out `**common` in the signature, as scikit-learn and `help` need it."""
+        super().__init_subclass__(**options)
+        own = vars(cls).get("__init__")
+        if own is None:
+            return
+        kinds = inspect.Parameter
+        written = inspect.signature(own).parameters
+        if not any(each.kind is kinds.VAR_KEYWORD for each in written.values()):
+            return
+        named = {n: each for n, each in written.items() if each.kind is not kinds.VAR_KEYWORD}
+        common = inspect.signature(DeepHasher.__init__).parameters
+        every = named | {n: each for n, each in common.items() if n not in named}
+        own.__signature__ = inspect.Signature([*every.values()])
+
+    def own_backbone(self) -> str | None:
+        """Return the network of the method's paper, where "auto" is to take it."""
+        return None
 
     def fit(
         self,
@@ -128,21 +247,18 @@ class DeepHasher(Hasher):
         labels = self._check_labels(data, labels, len(source))
         assert labels is not None
         check_several_classes(labels)
-        self._check_options(labels)
-        training = self.training or self.default_training
+        settled = settle(self, Items.of(source))
+        settled._check_options(labels)
+        training = settled.training
+        assert training is not None
         device = pick_device(self.device)
         workers = current_workers()
-        classes = class_matrix(labels)
-        state = State(
-            labels=torch.from_numpy(labels if labels.ndim == 1 else classes).to(device),
-            classes=torch.from_numpy(classes).to(device),
-            batch_size=training.batch_size,
-        )
-        net = self._build(item_shape(source), classes.shape[1], device, training)
-        folder = self._open_run(run, source, labels, workers)
-        self.history_ = train(
+        state = training_state(labels, device, training.batch_size)
+        net = settled._build(item_shape(source), state.classes.shape[1], device, training)
+        folder = settled._open_run(run, source, labels, workers, self.backbone)
+        history = train(
             net,
-            self,
+            settled,
             Feed(source, device, workers.part),
             state,
             training,
@@ -151,17 +267,19 @@ class DeepHasher(Hasher):
             progress=progress,
             workers=workers,
         )
-        self.net_ = net.eval()
         with torch.no_grad():
-            self.finish(net, state, Feed(source, device))
+            settled.finish(net.eval(), state, Feed(source, device))
+        self.net_, self.history_ = net, history
+        self.training_, self.settings_ = training, settled._settings()
         self._fitted_bits = self.bits
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
         self.label_names_ = _label_names(data)
         if workers.first:
             self._warn_of_one_code(source)
+        self._about = dict(about or {})
         if run is not None and workers.first:
-            self.save(run, **(about or {}))
+            self.save(run)
         workers.wait()
         return self
 
@@ -262,19 +380,17 @@ class DeepHasher(Hasher):
         return self.bits
 
     def _check_options(self, labels: NDArray) -> None:
-        """Raise a ValueError for options that do not fit; called before training."""
-        if not isinstance(self.training, Training | None):
-            raise ValueError(f"training must be a Training, got {type(self.training).__name__}")
+        """Raise a ValueError for options that do not fit; called before training.
+
+        Every option has its value by then, see `bitprint.methods.recipes.settle`.
+        """
 
     def _build(
         self, shape: tuple[int, ...], classes: int, device: torch.device, training: Training
     ) -> HashNetwork:
-        backbone = self.backbone
-        if backbone == "auto":
-            backbone = "mlp" if len(shape) == 1 else "efficientnet-lite0"
         with own_generators():
             torch.manual_seed(int(self.seed))
-            trunk = create_trunk(backbone, input_shape=shape)
+            trunk = create_trunk(self.backbone, input_shape=shape)
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
 
@@ -284,34 +400,74 @@ class DeepHasher(Hasher):
         source: Source,
         labels: NDArray,
         workers: Workers,
+        named: Any,
     ) -> RunFolder | None:
         """The run folder, if there is to be one; all processes must be about the same run."""
         if run is None and workers.size == 1:
             return None
-        identity = self._identity(source, labels)
+        identity = self._identity(source, labels, named)
         workers.check_same(
             identity, "the processes of this training do not have the same options and data"
         )
         return None if run is None else RunFolder(run, identity)
 
-    def _identity(self, source: Source, labels: NDArray) -> str:
-        """What a checkpoint must agree with: method, options and training data."""
+    def _identity(self, source: Source, labels: NDArray, named: Any = "auto") -> str:
+        """What a checkpoint must agree with: method, settings and training data.
+
+        Settings, not the recipe that they come from: so runs of versions without recipes resume
+        as "original". `named` is the backbone that was asked for, which those versions noted.
+        """
         if isinstance(source, ImageSet):
             data = source.fingerprint()
         else:
             data = hashlib.sha256(np.ascontiguousarray(source).data).hexdigest()
+        usual = "efficientnet-lite0" if isinstance(source, ImageSet) else "mlp"
+        backbone = "auto" if named == "auto" and self.backbone == usual else self.backbone
         about = {
             "method": self.name,
-            "options": self._options() | {"device": None},
+            "options": self._own_options()
+            | {
+                "bits": self.bits,
+                "backbone": backbone if isinstance(backbone, str) else type(backbone).__name__,
+                "training": asdict(self.training or self.default_training),
+                "device": None,
+                "seed": plain(self.seed),
+            },
             "data": data,
             "labels": hashlib.sha256(np.ascontiguousarray(labels).data).hexdigest(),
         }
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
+    def _training(self, options: Mapping[str, Any]) -> Training:
+        """Training by the options of a recipe, except for those that are given here."""
+        if not isinstance(self.training, Training | None):
+            raise ValueError(f"training must be a Training, got {type(self.training).__name__}")
+        base = {name: options[name] for name in TRAINING_OPTIONS if name in options}
+        whole = base if self.training is None else asdict(self.training)
+        given = {name: getattr(self, name, None) for name in TRAINING_OPTIONS}
+        return Training(**whole | {n: value for n, value in given.items() if value is not None})
+
+    def _check_numbers(self) -> None:
+        super()._check_numbers()
+        check_recipe(self.recipe)
+        self._training({})  # refuses a single setting that is out of range
+
+    def _own_options(self) -> dict[str, Any]:
+        """Options that other deep methods do not have, as JSON values."""
+        common = inspect.signature(DeepHasher.__init__).parameters
+        params = self.get_params(deep=False)
+        return {name: plain(value) for name, value in params.items() if name not in common}
+
+    def _settings(self) -> dict[str, Any]:
+        """All settings of a hasher whose options have their values."""
+        assert self.training is not None
+        return {"backbone": self.backbone, **self._own_options(), **asdict(self.training)}
+
     def _options(self) -> dict[str, Any]:
         options = super()._options()
-        options["training"] = asdict(self.training or self.default_training)
-        return options
+        if isinstance(self.training, Training):
+            options["training"] = asdict(self.training)
+        return {name: value for name, value in options.items() if value is not None}
 
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         arrays = {name: value.cpu().numpy() for name, value in self.net_.state_dict().items()}
@@ -320,6 +476,7 @@ class DeepHasher(Hasher):
             "input_shape": list(self.input_shape_),
             "classes": self.classes_,
             "label_names": self.label_names_,
+            "settings": self.settings_,
         }
 
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
@@ -333,7 +490,10 @@ class DeepHasher(Hasher):
                 raise ValueError(f"{name} has shape {found}, not {claimed.get(name)}")
         net = self._described(fitted)
         net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
-        self.net_ = _place(net, pick_device(self.device), self.training or self.default_training)
+        # Models of versions without recipes have all settings among their options.
+        self.settings_ = fitted.get("settings") or self._settings()
+        self.training_ = Training(**{n: self.settings_[n] for n in TRAINING_OPTIONS})
+        self.net_ = _place(net, pick_device(self.device), self.training_)
         self._fitted_bits = self.bits
         self.input_shape_ = tuple(fitted["input_shape"])
         self.classes_ = fitted["classes"]
@@ -358,6 +518,24 @@ def check_weights(*, zero: bool = False, **weights: float) -> None:
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
             least = "at least" if zero else "above"
             raise ValueError(f"{name} must be a number {least} 0, got {value}")
+
+
+def training_state(labels: NDArray, device: torch.device, batch_size: int) -> State:
+    """Labels of a training set as a loss needs them.
+
+    Parameters
+    ----------
+    labels : ndarray, shape (N,) or (N, c)
+    device : device
+    batch_size : int
+        Nominal size of a batch, see `State`.
+    """
+    classes = class_matrix(labels)
+    return State(
+        labels=torch.from_numpy(labels if labels.ndim == 1 else classes).to(device),
+        classes=torch.from_numpy(classes).to(device),
+        batch_size=batch_size,
+    )
 
 
 def as_source(data: Data) -> Source:

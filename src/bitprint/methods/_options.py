@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
+from torch import nn
 
 # What an annotation takes: NumPy's numbers too, and a whole number where any will do.
 _TAKEN: dict[Any, Any] = {bool: (bool, np.bool_), int: Integral, float: Real}
@@ -18,6 +19,7 @@ _IN_WORDS: dict[Any, str] = {
     float: "a number",
     str: "text",
     Callable: "a function",
+    nn.Module: "a torch module",
 }
 
 

@@ -112,12 +112,17 @@ def read_description(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def read_about(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the further facts in `model.json`, those that are known; there need not be any."""
-    about = read_description(folder).get("about", {})
+    return check_about(folder, read_description(folder))
+
+
+def check_about(folder: str | os.PathLike[str], document: dict[str, Any]) -> dict[str, Any]:
+    """Return the further facts of a description, or refuse those of the wrong type."""
+    about = document.get("about", {})
     if isinstance(about, dict):
         about = {name: value for name, value in about.items() if value is not None}
         if all(type(about.get(name, kind())) is kind for name, kind in _FACTS.items()):
             return about
-    raise ValueError(f"{find_model(folder) / 'model.json'}: what it says under about cannot be")
+    raise ValueError(f'{find_model(folder) / "model.json"}: invalid "about" section')
 
 
 def _bitprint_version() -> str:

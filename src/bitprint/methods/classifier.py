@@ -26,7 +26,7 @@ class Classifier(DeepHasher):
         K. The code is one-hot where K is at least the number of classes; bits beyond that number
         stay off. Shorter codes are the class number in binary, and those below log2 of the number
         of classes keep its last K digits, so that classes share codes.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Notes
@@ -46,6 +46,7 @@ class Classifier(DeepHasher):
     name = "classifier"
     reference = "Sablayrolles, Douze, Usunier and Jegou, ICASSP 2017"
     default_training = DLBHC.default_training
+    tuned = DLBHC.tuned
 
     def make_head(self, features: int, classes: int) -> nn.Module:
         """K outputs of -1 and +1, the code of the likeliest class, then one output per class."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights, gaussian_linear
 from bitprint.supervision import similarity
 from bitprint.training.losses import classification_loss
 from bitprint.training.plan import Training
@@ -42,12 +42,12 @@ class CNNH(DeepHasher):
         K.
     sweeps : int
         Passes over H in stage 1; it hardly changes after a few.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Examples
     --------
-    >>> hasher = CNNH(bits=12, training=Training(epochs=2))
+    >>> hasher = CNNH(bits=12, epochs=2)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -57,19 +57,24 @@ class CNNH(DeepHasher):
     default_training = Training(
         epochs=100, lr=1e-2, schedule="cosine", momentum=0.9, weight_decay=5e-4
     )
+    tuned: ClassVar[Tuned] = {
+        "scratch": {"lr": 1e-3, "trunk_lr": None, "weight_decay": 0.05},
+        "recommended scratch": {"views": 500_000},
+    }
 
     def __init__(
         self,
         bits: int,
         *,
         sweeps: int = 5,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.sweeps = sweeps
+
+    def own_backbone(self) -> str:
+        """Return the small network of the paper, trained from scratch."""
+        return "cnnh"
 
     def prepare(self, state: State) -> None:
         """Stage 1: B, the codes to learn, shape (N, K)."""
@@ -103,12 +108,12 @@ class CNNHPlus(CNNH):
         K.
     mu : float
         Weight of the mean cross-entropy of the labels.
-    sweeps, backbone, training, device, seed
+    sweeps, **common
         As in `CNNH`.
 
     Examples
     --------
-    >>> hasher = CNNHPlus(bits=12, training=Training(epochs=2))
+    >>> hasher = CNNHPlus(bits=12, epochs=2)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     >>> hasher.make_head(features=512, classes=10)
@@ -123,14 +128,9 @@ class CNNHPlus(CNNH):
         *,
         mu: float = 1.0,
         sweeps: int = 5,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(
-            bits, sweeps=sweeps, backbone=backbone, training=training, device=device, seed=seed
-        )
+        super().__init__(bits, sweeps=sweeps, **common)
         self.mu = mu
 
     def make_head(self, features: int, classes: int) -> nn.Module:

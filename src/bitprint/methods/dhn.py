@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Unpack
+
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from bitprint.methods._deep import DeepHasher, check_weights
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
 from bitprint.supervision import similarity
 from bitprint.training.losses import log_cosh
 from bitprint.training.plan import Training
@@ -31,7 +33,7 @@ class DHN(DeepHasher):
         K.
     quantisation : float
         lambda; 0.3 in the authors' release.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Notes
@@ -44,7 +46,7 @@ class DHN(DeepHasher):
     Examples
     --------
     >>> import numpy as np
-    >>> hasher = DHN(bits=12, training=Training(epochs=2, lr=0.1))
+    >>> hasher = DHN(bits=12, epochs=2, lr=0.1)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -54,18 +56,16 @@ class DHN(DeepHasher):
     default_training = Training(
         epochs=60, batch_size=64, lr=2e-4, trunk_lr=2e-5, momentum=0.9, augment="flip"
     )
+    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-3}}
 
     def __init__(
         self,
         bits: int,
         *,
         quantisation: float = 0.3,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.quantisation = quantisation
 
     def prepare(self, state: State) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
-from bitprint.methods._deep import DeepHasher, gaussian_linear
+from bitprint.methods._deep import DeepHasher, Tuned, gaussian_linear
 from bitprint.training.losses import classification_loss
 from bitprint.training.plan import Training
 from bitprint.training.state import State
@@ -22,7 +24,7 @@ class DLBHC(DeepHasher):
     ----------
     bits : int
         K.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Notes
@@ -38,7 +40,7 @@ class DLBHC(DeepHasher):
     Examples
     --------
     >>> import numpy as np
-    >>> hasher = DLBHC(bits=12, training=Training(epochs=2, lr=0.1))
+    >>> hasher = DLBHC(bits=12, epochs=2, lr=0.1)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -54,6 +56,7 @@ class DLBHC(DeepHasher):
         momentum=0.9,
         augment="flip",
     )
+    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-4}}
 
     def make_head(self, features: int, classes: int) -> nn.Module:
         """K hash outputs, then one output per class that is computed from their sigmoids."""

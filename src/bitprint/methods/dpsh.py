@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitprint.methods._deep import DeepHasher, check_weights
+from bitprint.methods._deep import Common, DeepHasher, check_weights
 from bitprint.methods.discrete import sgn
 from bitprint.supervision import similarity
 from bitprint.training.losses import pair_loss, quantisation_loss
-from bitprint.training.plan import Training
 from bitprint.training.state import State
 
 
@@ -26,7 +27,7 @@ class DPSH(DeepHasher):
     eta : float
         Weight of the quantisation term, in the paper's units: the loss is the objective over
         batch size times N.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Examples
@@ -45,12 +46,9 @@ class DPSH(DeepHasher):
         bits: int,
         *,
         eta: float = 10.0,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.eta = eta
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Unpack
+
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -9,7 +11,14 @@ from torch.nn import functional
 
 from bitprint.data.feed import Feed
 from bitprint.data.vectors import Data
-from bitprint.methods._deep import ENCODE_BATCH, DeepHasher, check_weights, gaussian_linear
+from bitprint.methods._deep import (
+    ENCODE_BATCH,
+    Common,
+    DeepHasher,
+    Tuned,
+    check_weights,
+    gaussian_linear,
+)
 from bitprint.methods.product import assign, improve, random_codebooks, reconstruct
 from bitprint.nets.network import HashNetwork
 from bitprint.quantised import QuantisedCodes
@@ -69,7 +78,7 @@ class DQN(DeepHasher):
         R, rounded up to a multiple of M.
     cycle : int
         Epochs between two improvements of the codebooks.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Notes
@@ -81,7 +90,7 @@ class DQN(DeepHasher):
     --------
     >>> import numpy as np
     >>> features, labels = np.eye(6), [0, 0, 0, 1, 1, 1]
-    >>> hasher = DQN(bits=12, training=Training(epochs=2)).fit(features, labels)
+    >>> hasher = DQN(bits=12, epochs=2).fit(features, labels)
     >>> hasher.encode(features)
     QuantisedCodes(6 x 12 bits, 2 codebooks of 64)
     >>> hasher.encode(features).distances(hasher.encode_queries(features[:2])).shape
@@ -99,6 +108,7 @@ class DQN(DeepHasher):
         momentum=0.9,
         weight_decay=5e-4,
     )
+    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-4}}
 
     def __init__(
         self,
@@ -107,12 +117,9 @@ class DQN(DeepHasher):
         quantisation: float = 1e-4,
         width: int = 300,
         cycle: int = 2,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.quantisation = quantisation
         self.width = width
         self.cycle = cycle

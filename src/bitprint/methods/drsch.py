@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import Self
+from typing import ClassVar, Self, Unpack
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bitprint.codes import Codes, check_bits
-from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights, gaussian_linear
 from bitprint.nets.network import HashNetwork
 from bitprint.supervision import similarity
 from bitprint.training.plan import Training
@@ -73,13 +73,13 @@ class DSCH(DeepHasher):
         C of the first stage, below zero.
     stages : int
         Equal parts of the training, by epochs.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> hasher = DSCH(bits=12, training=Training(epochs=2, per_class=3))
+    >>> hasher = DSCH(bits=12, epochs=2, per_class=3)
     >>> hasher = hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1])
     >>> hasher.encode(np.eye(6)), hasher.truncate(4).encode(np.eye(6))
     (Codes(6 x 12 bits), Codes(6 x 4 bits))
@@ -91,6 +91,11 @@ class DSCH(DeepHasher):
         epochs=150, batch_size=100, per_class=10, lr=1 / 300, schedule="cosine", weight_decay=5e-4
     )
 
+    tuned: ClassVar[Tuned] = {
+        "scratch": {"lr": 1e-3, "trunk_lr": None, "weight_decay": 0.05},
+        "recommended scratch": {"views": 500_000},
+    }
+
     def __init__(
         self,
         bits: int,
@@ -98,15 +103,16 @@ class DSCH(DeepHasher):
         beta: float = 5.0,
         threshold: float = -5.0,
         stages: int = 15,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.beta = beta
         self.threshold = threshold
         self.stages = stages
+
+    def own_backbone(self) -> str:
+        """Return the small network of the paper, trained from scratch."""
+        return "cnnh"
 
     def truncate(self, bits: int) -> Self:
         """Return this fitted hasher with fewer bits: those of the largest weights.
@@ -135,7 +141,7 @@ class DSCH(DeepHasher):
         --------
         >>> import numpy as np, bitprint as bp
         >>> labels = [0, 0, 0, 1, 1, 1]
-        >>> hasher = DSCH(bits=12, training=Training(epochs=2, per_class=3)).fit(np.eye(6), labels)
+        >>> hasher = DSCH(bits=12, epochs=2, per_class=3).fit(np.eye(6), labels)
         >>> codes = hasher.encode(np.eye(6))
         >>> hasher.weigh(codes)
         WeightedCodes(6 x 12 bits)
@@ -223,13 +229,13 @@ class DRSCH(DSCH):
         lambda, the weight of the regulariser against the sum over triplets.
     beta, threshold, stages
         As in `DSCH`.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> hasher = DRSCH(bits=12, training=Training(epochs=2, per_class=3))
+    >>> hasher = DRSCH(bits=12, epochs=2, per_class=3)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -244,20 +250,14 @@ class DRSCH(DSCH):
         beta: float = 5.0,
         threshold: float = -5.0,
         stages: int = 15,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
         super().__init__(
             bits,
             beta=beta,
             threshold=threshold,
             stages=stages,
-            backbone=backbone,
-            training=training,
-            device=device,
-            seed=seed,
+            **common,
         )
         self.consistency = consistency
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal, Unpack
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitprint.methods._deep import DeepHasher, check_weights
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
 from bitprint.methods.discrete import discrete_descent, ridge, sgn
 from bitprint.methods.dpsh import pairwise_parts
 from bitprint.supervision import class_count, similarity
-from bitprint.training.plan import Training
 from bitprint.training.state import State
 
 
@@ -34,24 +33,27 @@ class DSDH(DeepHasher):
     ----------
     bits : int
         K.
-    mode : {"paper", "authors", "balanced"}
+    mode : {"paper", "authors", "balanced"}, optional
+        By default "balanced" with the recommended recipe and "paper" with the others.
+
         "paper": after each epoch W and then B are solved over the whole training set, B starting
         from its last value, at first random signs. "authors": both are solved inside every
-        mini-batch and then forgotten, as the authors' release does. "balanced": as "paper", with
-        changes of ours: weights that let the classifier act, which it hardly does at
-        eta / mu = 55; h = tanh(network), so that an output surer than its code asks for is not
-        called back; larger weights of the rarer kind of pairs, similar or dissimilar (see
-        `pair_weights`); B starts from well-separated codes of the classes (see
-        `separated_codes`), for several labels from the sign of their sum; and, where no image has
-        several labels, log(1 + e^(a t)) / a with a = 6 / K, at most 1, for log(1 + e^t), so that
-        long codes are not settled too soon, and larger weights, up to ten times, of images of
-        small classes in every sum over images.
+        mini-batch and then forgotten, as the authors' release does.
+
+        "balanced": as "paper", with these changes of ours. Weights let the classifier act, which
+        it hardly does at eta / mu = 55. h = tanh(network), so that an output beyond its code is
+        not pulled back. The rarer kind of pairs, similar or dissimilar, has a larger weight (see
+        `pair_weights`). B starts from well-separated codes of the classes (see
+        `separated_codes`); for several labels from the sign of their sum. Where no image has
+        several labels, log(1 + e^(a t)) / a with a = min(1, 6 / K) replaces log(1 + e^t), so that
+        the loss of long codes does not saturate too soon, and images of small classes have up to
+        ten times the weight of others in every sum over images.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
         whatever the size of the training set, mu is eta times the largest of 10, the number of
         classes and K^2 / 50, and nu is mu / 10.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Notes
@@ -74,21 +76,24 @@ class DSDH(DeepHasher):
 
     name = "dsdh"
     reference = "Li, Sun, He and Tan, NIPS 2017"
+    tuned: ClassVar[Tuned] = {
+        "recommended": {"mode": "balanced"},
+        "paper": {"mode": "paper"},
+        "original": {"mode": "paper"},
+        "recommended pretrained": {"lr": 1e-3},
+    }
 
     def __init__(
         self,
         bits: int,
         *,
-        mode: Literal["paper", "authors", "balanced"] = "paper",
+        mode: Literal["paper", "authors", "balanced"] | None = None,
         mu: float | None = None,
         nu: float | None = None,
         eta: float | None = None,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.mode = mode
         self.mu = mu
         self.nu = nu
@@ -99,10 +104,10 @@ class DSDH(DeepHasher):
 
         Examples
         --------
-        >>> DSDH(bits=16).weights(5000), DSDH(bits=16, mode="balanced").weights(5000)
+        >>> DSDH(bits=16, mode="paper").weights(5000), DSDH(bits=16).weights(5000)
         ((1.0, 0.1, 55.0), (2000.0, 200.0, 200.0))
         """
-        if self.mode == "balanced":
+        if (self.mode or self.tuned[self.recipe]["mode"]) == "balanced":
             eta = count * math.sqrt(self.bits) / 100
             # The classifier decides bit k while eta |u| < mu |w_k|^2, and the c entries of w_k are
             # of order 1 / max(K, c).

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
+from bitprint.methods._deep import Common, DeepHasher, check_weights, gaussian_linear
 from bitprint.methods.discrete import ridge, sgn
 from bitprint.methods.dpsh import DPSH, pairwise_parts
 from bitprint.training.losses import classification_loss
-from bitprint.training.plan import Training
 from bitprint.training.state import State
 
 
@@ -21,7 +22,7 @@ class DSDHA(DPSH):
     ----------
     bits : int
         K.
-    eta, backbone, training, device, seed
+    eta, **common
         As in `DPSH`.
 
     Examples
@@ -42,14 +43,9 @@ class DSDHA(DPSH):
         bits: int,
         *,
         eta: float = 55.0,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(
-            bits, eta=eta, backbone=backbone, training=training, device=device, seed=seed
-        )
+        super().__init__(bits, eta=eta, **common)
 
 
 class DSDHB(DPSH):
@@ -67,7 +63,7 @@ class DSDHB(DPSH):
         As in `DPSH`.
     mu : float
         Weight of the mean cross-entropy.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Examples
@@ -89,14 +85,9 @@ class DSDHB(DPSH):
         *,
         eta: float = 55.0,
         mu: float = 1.0,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(
-            bits, eta=eta, backbone=backbone, training=training, device=device, seed=seed
-        )
+        super().__init__(bits, eta=eta, **common)
         self.mu = mu
 
     def make_head(self, features: int, classes: int) -> nn.Module:
@@ -127,7 +118,7 @@ class DSDHC(DeepHasher):
         K.
     mu, nu : float
         Weights in the paper's units.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Examples
@@ -149,12 +140,9 @@ class DSDHC(DeepHasher):
         *,
         mu: float = 1.0,
         nu: float = 0.1,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.mu = mu
         self.nu = nu
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar, Unpack
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitprint.methods._deep import DeepHasher, check_weights, gaussian_linear
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights, gaussian_linear
 from bitprint.training.losses import classification_loss
 from bitprint.training.plan import Training
 from bitprint.training.state import State
@@ -35,7 +36,7 @@ class DSPRH(DeepHasher):
         In bits: by how much a similar image must be nearer than one that is not.
     orthogonality, classification : float
         Weights of the second and of the third term.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Notes
@@ -49,7 +50,7 @@ class DSPRH(DeepHasher):
     Examples
     --------
     >>> import numpy as np
-    >>> hasher = DSPRH(bits=12, training=Training(epochs=2, lr=0.1))
+    >>> hasher = DSPRH(bits=12, epochs=2, lr=0.1)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -65,6 +66,7 @@ class DSPRH(DeepHasher):
         momentum=0.9,
         augment="flip",
     )
+    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-4}}
 
     def __init__(
         self,
@@ -73,12 +75,9 @@ class DSPRH(DeepHasher):
         margin: float = 1.0,
         orthogonality: float = 0.01,
         classification: float = 1.0,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.margin = margin
         self.orthogonality = orthogonality
         self.classification = classification

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bitprint.arguments import check_whole
-from bitprint.methods._deep import DeepHasher, check_weights
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
 from bitprint.supervision import shared_labels
 from bitprint.training.plan import Training
 from bitprint.training.state import State
@@ -42,7 +42,7 @@ class DSRH(DeepHasher):
         Lists that each image of a batch is the query of. A list is one image of the highest
         relevance in the batch, one of a lower that is not zero, if there is any, and one of zero:
         up to three triplets.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`. The paper's network is ``alexnet-skip``: its hash layer sees fc7 (with
         dropout) and fc6. Any other backbone gives it the features of its last layer only.
 
@@ -59,7 +59,7 @@ class DSRH(DeepHasher):
     --------
     >>> import numpy as np
     >>> labels = [[1, 1], [1, 1], [1, 0], [1, 0], [0, 1], [0, 1]]
-    >>> hasher = DSRH(12, training=Training(epochs=2))
+    >>> hasher = DSRH(12, epochs=2)
     >>> hasher.fit(np.eye(6), labels).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -69,6 +69,7 @@ class DSRH(DeepHasher):
     default_training: ClassVar[Training] = Training(
         lr=1e-3, trunk_lr=1e-4, schedule="constant", momentum=0.9
     )
+    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-3}}
 
     def __init__(
         self,
@@ -77,12 +78,9 @@ class DSRH(DeepHasher):
         margin: float = 5.0,
         balance: float = 1.0,
         lists: int = 10,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.margin = margin
         self.balance = balance
         self.lists = lists

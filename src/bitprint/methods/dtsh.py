@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import torch
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitprint.arguments import check_whole
-from bitprint.methods._deep import DeepHasher, check_weights
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
 from bitprint.methods.discrete import sgn
 from bitprint.supervision import similarity
 from bitprint.training.losses import quantisation_loss
@@ -42,7 +42,7 @@ class DTSH(DeepHasher):
     eta : float
         Weight of the quantisation term, in units of the release: `positives` times `negatives`
         triplets to one image, with "batch" as well.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Notes
@@ -60,7 +60,7 @@ class DTSH(DeepHasher):
     Examples
     --------
     >>> import numpy as np
-    >>> hasher = DTSH(12, training=Training(epochs=2, batch_size=3))
+    >>> hasher = DTSH(12, epochs=2, batch_size=3)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -68,6 +68,7 @@ class DTSH(DeepHasher):
     name = "dtsh"
     reference = "Wang, Shi and Kitani, ACCV 2016"
     default_training: ClassVar[Training] = Training(epochs=100, lr=5e-4, schedule="constant")
+    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-4}}
 
     def __init__(
         self,
@@ -78,12 +79,9 @@ class DTSH(DeepHasher):
         negatives: int = 450,
         margin: float | None = None,
         eta: float = 100.0,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.triplets = triplets
         self.positives = positives
         self.negatives = negatives

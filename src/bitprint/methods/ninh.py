@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bitprint.methods._deep import DeepHasher, check_weights
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 from bitprint.training.triplets import batch_triplets, triplet_hinge
@@ -36,7 +36,7 @@ class NINH(DeepHasher):
         By how many bits a dissimilar image should be farther away; the paper's 1.
     epsilon : float
         Half the width of the band, in (0, 0.5], where F is not yet a bit; 0.5 is no threshold.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`. The paper's network is ``nin``, or ``nin-small`` for 32 x 32 pixels,
         with 50 K outputs: ``backbone="nin:600"`` for 12 bits. Features of any other number go
         through a fully connected layer to 50 K first.
@@ -52,7 +52,7 @@ class NINH(DeepHasher):
     Examples
     --------
     >>> import numpy as np
-    >>> hasher = NINH(12, training=Training(epochs=2))
+    >>> hasher = NINH(12, epochs=2)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -60,6 +60,11 @@ class NINH(DeepHasher):
     name = "ninh"
     reference = "Lai, Pan, Liu and Yan, CVPR 2015"
     default_training: ClassVar[Training] = Training(batch_size=64, momentum=0.9)
+    tuned: ClassVar[Tuned] = {
+        "scratch": {"lr": 1e-4, "trunk_lr": None, "weight_decay": 0.05},
+        "recommended scratch": {"views": 1_500_000},
+        "paper few scratch": {"epochs": 300},
+    }
 
     def __init__(
         self,
@@ -67,14 +72,15 @@ class NINH(DeepHasher):
         *,
         margin: float = 1.0,
         epsilon: float = 0.1,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.margin = margin
         self.epsilon = epsilon
+
+    def own_backbone(self) -> str:
+        """Return the network of the paper for small images, with 50 features for each bit."""
+        return f"nin-small:{_PIECE * self.bits}"
 
     def make_head(self, features: int, classes: int) -> nn.Module:
         """Divide-and-encode; its K outputs are before the sigmoid."""

