@@ -21,6 +21,19 @@ collect_ignore = [] if find_spec("triton") else _KERNELS
 collect_ignore_glob = ["tests/*/conftest.py"]
 
 
+@pytest.fixture(autouse=True)
+def same_registries():
+    """Remove the methods and backbones that a test or an example registered."""
+    from bitprint import nets
+    from bitprint.methods import METHODS
+
+    kept = [(registry, dict(registry)) for registry in (METHODS, nets._BACKBONES)]
+    yield
+    for registry, before in kept:
+        registry.clear()
+        registry.update(before)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Give the tests of a file to one process, so that a server that they share starts once."""

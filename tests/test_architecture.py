@@ -87,7 +87,7 @@ def test_an_import_that_leads_up_is_found(graph, house, source):
 
 
 def test_an_import_between_rooms_of_a_layer_is_found(graph, house):
-    source = house(search="import bitprint.evaluation", evaluation="")
+    source = house(data="import bitprint.nets", nets="")
     assert len(graph.back_edges(graph.read_imports(graph.read_modules(source)))) == 1
 
 

@@ -189,9 +189,9 @@ def test_the_conventions_of_evaluate_are_options(tmp_path, photos):
     assert report["map"] == pytest.approx(plain["map"] / 2)
     assert report["precision_radius"] == report["pr_lookup"]["precision"][0]
     summary = run(*evaluate[:-1], *options)
-    assert "precision within radius 0" in summary
+    assert "precision, radius 0" in summary
     assert "2 queries without a relevant item, counted as 0" in summary
-    assert "precision@4" in summary
+    assert "@2      @4" in summary
 
 
 def split_without_answers(photos):
@@ -223,25 +223,23 @@ def test_own_folder_is_trained_by_the_recipe_but_for_what_is_set(photos, tmp_pat
     assert result.exit_code == 0
     assert "mode=balanced" in result.stderr
     about = json.loads((out / "model.json").read_text())
-    assert about["options"]["mode"] == "balanced"
+    assert about["fitted"]["settings"]["mode"] == "balanced"
+    assert "mode" not in about["options"]
     assert about["options"]["eta"] == 2.5
-    assert about["options"]["training"]["epochs"] == 3
-    assert about["options"]["training"]["optimizer"] == "adamw"
+    assert about["options"]["epochs"] == 3
+    assert about["fitted"]["settings"]["optimizer"] == "adamw"
     assert about["about"]["features"] == "gist"
     assert about["fitted"]["trunk"]["name"] == "mlp"
 
 
-def test_the_recipe_is_that_for_as_many_images(photos, tmp_path, monkeypatch):
-    asked = []
-
-    def recipe(*about):
-        asked.append(about)
-        return {}
-
-    monkeypatch.setattr("bitprint.methods.recipes.recipe", recipe)
-    command = ["train", photos, "--features", "gist", "--bits", 8, "--out", tmp_path / "run"]
-    run(*command, "--set", "epochs=1")
-    assert asked == [("dsdh", "mlp", len(list(photos.rglob("*.png"))))]
+def test_the_recipe_option_chooses_the_settings(photos, tmp_path):
+    for recipe, optimizer in [("original", "sgd"), ("paper", "adamw")]:
+        command = ["train", photos, "--features", "gist", "--bits", 8, "--recipe", recipe]
+        run(*command, "--out", tmp_path / recipe, "--set", "epochs=1")
+        about = json.loads((tmp_path / recipe / "model.json").read_text())
+        assert about["options"]["recipe"] == recipe
+        assert about["fitted"]["settings"]["mode"] == "paper"
+        assert about["fitted"]["settings"]["optimizer"] == optimizer
 
 
 @pytest.mark.parametrize(
@@ -283,7 +281,7 @@ def test_own_folder_trains_on_all_images(photos, tmp_path):
     out = tmp_path / "run"
     run("train", photos, "--bits", 8, "--backbone", "small", "--out", out, *FAST)
     about = json.loads((out / "model.json").read_text())
-    assert about["about"]["protocol"] is None
+    assert "protocol" not in about["about"]
     assert about["fitted"]["label_names"] == ["blue", "red"]
 
 
@@ -299,7 +297,7 @@ def with_loose_pictures(photos, tmp_path):
     return folder
 
 
-LOOSE = "7 pictures without a label are left out"
+LOOSE = "7 images without a label are left out"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +330,7 @@ def test_empty_labels_of_a_csv_are_left_out_of_training(photos, tmp_path):
     command = ["train", str(photos), "--method", "sdh", "--features", "gist", "--bits", "8"]
     command += ["--labels", str(tmp_path / "list.csv"), "--out", str(tmp_path / "run")]
     said = CliRunner().invoke(cli.app, command).stderr
-    assert "2 pictures without a label are left out" in said
+    assert "2 images without a label are left out" in said
     assert "on 18 images" in said
 
 
@@ -353,14 +351,14 @@ def test_methods_without_labels_learn_from_all_and_are_measured_by_labels(
 
 def test_train_says_how_many_images_a_split_leaves(photos, tmp_path):
     command = ["train", str(photos), "--method", "lsh", "--bits", "8", "--out", str(tmp_path / "r")]
-    assert "the split leaves" not in CliRunner().invoke(cli.app, command).stderr
+    assert "are for training" not in CliRunner().invoke(cli.app, command).stderr
     names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
     parts = ["query", *["train"] * (len(names) - 1)]
     rows = [f"{name},{name[:3]},{part}" for name, part in zip(names, parts, strict=True)]
     (tmp_path / "split.csv").write_text("\n".join(["file,label,split", *rows]))
     command[-1] = str(tmp_path / "split")
     result = CliRunner().invoke(cli.app, [*command, "--labels", str(tmp_path / "split.csv")])
-    said = f"the split leaves {len(names) - 1} of {len(names)} images to train on"
+    said = f"protocol 1: {len(names) - 1} of {len(names)} images are for training"
     assert said in result.stderr
 
 
@@ -481,7 +479,7 @@ def test_a_picture_that_was_renamed_moves_the_split(digits_folder, tmp_path, mon
     run(*train, "--protocol", 1, "--out", out)
     first = min((digits_folder / "class 0").iterdir())
     first.rename(first.with_name("zz.png"))
-    assert "is added, removed or renamed" in fails(
+    assert "no image added, removed or renamed" in fails(
         monkeypatch, capsys, "evaluate", out, digits_folder
     )
 
@@ -652,7 +650,7 @@ def test_a_model_that_says_what_cannot_be_is_refused(about, tmp_path, monkeypatc
     with_about(out, about=about)
     for command in (["evaluate", out, "digits"], ["encode", out, "digits", tmp_path / "codes"]):
         sentence = fails(monkeypatch, capsys, *command)
-        assert sentence.endswith("run/model.json: what it says under about cannot be")
+        assert sentence.endswith('run/model.json: invalid "about" section')
 
 
 def test_usage_errors_exit_with_2():

@@ -10,12 +10,20 @@ from bitprint.methods import METHODS
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize("page", ["add_a_method.md", "own_photos.md", "reproduce.md", "scale.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "add_a_method.md",
+        "own_photos.md",
+        "reproduce.md",
+        "scale.md",
+        "scikit_learn.md",
+    ],
+)
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     assert blocks
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bitprint.methods.METHODS", dict(METHODS))
     names: dict = {}
     exec("\n".join(blocks), names)
     EXPECTED[page](names, capsys.readouterr().out)
@@ -41,7 +49,7 @@ def check_add_a_method(names, printed):
     assert f"MAP {names['learned']:.3f}" in printed
     sharpness = [row["beta"] for row in names["hasher"].history_]
     assert sharpness == pytest.approx([1 + 0.1 * (epoch + 1) for epoch in range(60)])
-    assert not METHODS.keys() & {"sklsh", "hashnet"}
+    assert METHODS.keys() >= {"sklsh", "hashnet"}
     page = (DOCS / "add_a_method.md").read_text()
     for path in re.findall(r"`((?:src|tests|tools)/[^`]+)`", page):
         assert "NAME" in path or (DOCS.parent / path).exists(), path
@@ -53,11 +61,21 @@ def check_scale(names, printed):
     assert names["merged"].tolist() == distances.argsort(axis=1, kind="stable")[:, :10].tolist()
 
 
+def check_scikit_learn(names, printed):
+    score, options, pipeline_score = printed.splitlines()
+    assert float(score) > 0.7
+    assert options == "{'sdh__anchors': 200}"
+    assert float(pipeline_score) > 0.7
+    assert names["signs"].tolist() == names["hasher"].encode(names["X"]).signs().tolist()
+    assert names["codes"].bits == 16
+
+
 EXPECTED = {
     "own_photos.md": check_own_photos,
     "reproduce.md": check_reproduce,
     "add_a_method.md": check_add_a_method,
     "scale.md": check_scale,
+    "scikit_learn.md": check_scikit_learn,
 }
 
 

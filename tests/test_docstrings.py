@@ -172,7 +172,9 @@ def faults_of(thing):
         yield "has no docstring with an example"
     elif not any(example.want for example in examples):
         yield "has an example without a result"
-    elif inspect.isfunction(thing) and f"{thing.__name__}(" not in code_in(thing.__doc__):
+    elif inspect.isfunction(thing) and not re.search(
+        rf"\b{thing.__name__}\(|^@{thing.__name__}$", code_in(thing.__doc__), re.MULTILINE
+    ):
         yield "is not called in its example"
     if inspect.isclass(thing):
         code = "".join(map(code_in, docstrings_of(thing)))

@@ -10,10 +10,12 @@ from scipy.stats import chi2
 
 from bitprint import supervision
 from bitprint.supervision import (
+    check_both_labels,
     check_labels,
     check_several_classes,
     class_count,
     class_matrix,
+    class_names,
     sample_pairs,
     sample_triplets,
     shared_labels,
@@ -68,18 +70,86 @@ def test_booleans_are_two_classes():
         (np.zeros((2, 0)), r"got \(2, 0\)"),
         ([0.0, np.nan], "labels contain NaN or infinity"),
         ([[0.0, np.inf]], "labels contain NaN or infinity"),
-        (["cat", "dog"], "labels must be numbers, got <U3; map names to numbers first"),
-        (np.array([None, 1]), "labels must be numbers, got object"),
-        ([[0, 2]], "a label matrix holds zeros and ones only"),
-        ([[0, -1]], "a label matrix holds zeros and ones only"),
-        ([[0.5, 1]], "a label matrix holds zeros and ones only"),
-        ([0, -1], "class numbers are whole and not negative"),
-        ([0, 0.5], "class numbers are whole and not negative"),
+        (np.array([None, 1]), "class names, or a list of names per image; label 0 is None"),
+        (["cat", 1], "label 1 is 1$"),
+        (["cat", float("nan")], "label 1 is nan$"),
+        ([["cat"], [2]], r"label 1 is \[2\]$"),
+        ([[0, 1], [2]], r"label 0 is \[0, 1\]$"),
+        ([b"cat", b"dog"], "label 0 is b'cat'$"),
+        ("cat", r"got \(\)"),
+        ({"cat", "dog"}, r"got \(\)"),
+        ([set(), set()], "no image has a label"),
+        ([[0, 2]], "a label matrix has zeros and ones only"),
+        ([[0, -1]], "a label matrix has zeros and ones only"),
+        ([[0.5, 1]], "a label matrix has zeros and ones only"),
+        ([0, -1], "class numbers are integers and not negative"),
+        ([0, 0.5], "class numbers are integers and not negative"),
     ],
 )
 def test_other_labels_are_refused(labels, message):
     with pytest.raises(ValueError, match=message):
         check_labels(labels)
+
+
+@pytest.mark.parametrize("form", [list, tuple, np.array, lambda names: np.array(names, object)])
+def test_class_names_are_numbered_in_sorted_order(form):
+    checked = check_labels(form(["emu", "cat", "emu", "dog"]), 4)
+    assert checked.dtype == np.int64
+    assert checked.tolist() == [2, 0, 2, 1]
+    assert class_names(form(["emu", "cat", "emu", "dog"])) == ["cat", "dog", "emu"]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [["emu", "cat"], ["dog"], []],
+        [{"cat", "emu"}, ("dog", "dog"), frozenset()],
+        [{"cat", "emu"}, "dog", ()],
+        np.array([["emu", "cat"], ["dog", "dog"], ["cat", "cat"]]),
+    ],
+    ids=["lists", "collections", "mixed", "array"],
+)
+def test_several_names_become_a_matrix(labels):
+    checked = check_labels(labels, 3)
+    assert checked.dtype == np.uint8
+    assert checked[:2].tolist() == [[1, 0, 1], [0, 1, 0]]
+    assert class_names(labels) == ["cat", "dog", "emu"]
+
+
+def test_class_names_may_come_in_an_order():
+    assert check_labels(["cat", "dog"], names=["emu", "dog", "cat"]).tolist() == [2, 1]
+    with pytest.raises(ValueError, match="the label 'fox' is not one of the class names"):
+        check_labels(["cat", "fox"], names=["emu", "dog", "cat"])
+
+
+def test_class_names_of_numbers_are_none():
+    for numbers in ([1, 0], np.eye(2), torch.tensor([1, 0])):
+        assert class_names(numbers) is None
+
+
+def test_labels_may_be_a_tensor_with_a_gradient():
+    assert check_labels(torch.eye(2, requires_grad=True)).tolist() == [[1, 0], [0, 1]]
+
+
+def test_labels_of_both_sides_are_numbered_together():
+    both = check_both_labels(["fox", "cat"], ["emu", "cat"])
+    assert [each.tolist() for each in both] == [[2, 0], [1, 0]]
+    both = check_both_labels(["fox", "cat"], [["emu", "fox"], []])
+    assert [each.tolist() for each in both] == [[[0, 0, 1], [1, 0, 0]], [[0, 1, 1], [0, 0, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("query_labels", "labels", "message"),
+    [
+        (["cat"], [0], "query labels are names but database labels are numbers"),
+        ([0], [["cat"]], "database labels are names but query labels are numbers"),
+        ([0], [[0, 1]], "must both be class numbers or both be 0/1 matrices"),
+        ([[0, 1]], [[0, 1, 1]], "query labels have 2 classes but database labels have 3"),
+    ],
+)
+def test_labels_of_two_kinds_are_refused(query_labels, labels, message):
+    with pytest.raises(ValueError, match=message):
+        check_both_labels(query_labels, labels)
 
 
 @pytest.mark.parametrize("labels", [np.array([2**64 - 1], np.uint64), np.array([1e300])])

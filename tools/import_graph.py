@@ -19,9 +19,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "command line": ("cli",),
     "uses": ("web", "cluster", "export", "demo", "experiments"),
     "collections": ("photos",),
-    "what consumes codes": ("search", "evaluation"),
+    "what consumes codes": ("search",),
     "from images to codes": ("methods", "features"),
     "training": ("training",),
+    "metrics": ("evaluation",),
     "inputs and forms of codes": ("data", "nets", "quantised", "weighted"),
     "ground": (
         "codes",

@@ -12,14 +12,84 @@ if TYPE_CHECKING:
     from bitprint.data import open_images
     from bitprint.data.images import ImageSet
     from bitprint.evaluation.metrics import evaluate
-    from bitprint.methods import create, list_methods, load
+    from bitprint.methods import (
+        BRE,
+        CNNH,
+        DHN,
+        DLBHC,
+        DPSH,
+        DQN,
+        DRSCH,
+        DSCH,
+        DSDH,
+        DSDHA,
+        DSDHB,
+        DSDHC,
+        DSPRH,
+        DSRH,
+        DTSH,
+        ITQ,
+        KLSH,
+        KSH,
+        LFH,
+        LSH,
+        NINH,
+        NMLSH,
+        OPH,
+        SBLSH,
+        SDH,
+        SH,
+        SPLH,
+        SSDH,
+        VDSH,
+        Classifier,
+        CNNHPlus,
+        FastH,
+        create,
+        list_methods,
+        load,
+        register_method,
+    )
+    from bitprint.nets import register_backbone
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
     from bitprint.training.plan import Training
     from bitprint.workflows import evaluate_split, split, train
 
 __all__ = [
+    "BRE",
+    "CNNH",
+    "DHN",
+    "DLBHC",
+    "DPSH",
+    "DQN",
+    "DRSCH",
+    "DSCH",
+    "DSDH",
+    "DSDHA",
+    "DSDHB",
+    "DSDHC",
+    "DSPRH",
+    "DSRH",
+    "DTSH",
+    "ITQ",
+    "KLSH",
+    "KSH",
+    "LFH",
+    "LSH",
+    "NINH",
+    "NMLSH",
+    "OPH",
+    "SBLSH",
+    "SDH",
+    "SH",
+    "SPLH",
+    "SSDH",
+    "VDSH",
+    "CNNHPlus",
+    "Classifier",
     "Codes",
+    "FastH",
     "ImageSet",
     "Index",
     "Training",
@@ -31,33 +101,33 @@ __all__ = [
     "load",
     "open_images",
     "open_index",
+    "register_backbone",
+    "register_method",
     "split",
     "train",
 ]
 
-# Each name is imported when it is first used: torch alone takes seconds, and most commands start
-# by parsing their arguments.
+# Each name is imported when it is first used, because importing torch alone takes seconds.
+_METHODS = "bitprint.methods"  # home of the names that are not listed here
 _HOMES = {
     "Codes": "bitprint.codes",
     "ImageSet": "bitprint.data.images",
     "Index": "bitprint.search.index",
     "Training": "bitprint.training.plan",
-    "create": "bitprint.methods",
     "evaluate": "bitprint.evaluation.metrics",
     "evaluate_split": "bitprint.workflows",
-    "list_methods": "bitprint.methods",
-    "load": "bitprint.methods",
     "open_images": "bitprint.data",
     "open_index": "bitprint.search.stores",
+    "register_backbone": "bitprint.nets",
     "split": "bitprint.workflows",
     "train": "bitprint.workflows",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'bitprint' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOMES.get(name, _METHODS)), name)
     globals()[name] = value
     return value
 

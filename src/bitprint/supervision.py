@@ -1,22 +1,29 @@
-"""What labels say: classes, similarity, pairs, triplets and graded relevance, in one place."""
+"""Labels by number or name; similarity, pairs, triplets and graded relevance."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 
-def check_labels(labels: ArrayLike, count: int | None = None) -> NDArray:
-    """Validate labels and give them one form.
+def check_labels(
+    labels: Any, count: int | None = None, names: Sequence[str] | None = None
+) -> NDArray:
+    """Validate labels and return them as numbers.
 
     Parameters
     ----------
-    labels : array_like
-        (N,) class numbers, or an (N, c) matrix of zeros and ones for images with several labels.
+    labels : array_like, or a list of lists of str
+        One label per image: (N,) class numbers or class names. Several labels per image: an (N, c)
+        matrix of 0 and 1, or a list (or set) of names for each image.
     count : int, optional
         N, when it is known from the images.
+    names : sequence of str, optional
+        All class names, in the order of their numbers. Default: the sorted names in `labels`.
 
     Returns
     -------
@@ -29,24 +36,139 @@ def check_labels(labels: ArrayLike, count: int | None = None) -> NDArray:
     array([0, 2, 1])
     >>> check_labels([[True, False], [True, True]]).tolist()
     [[1, 0], [1, 1]]
+    >>> check_labels(["dog", "cat", "dog"]).tolist()
+    [1, 0, 1]
+    >>> check_labels([["dog"], ["cat", "dog"], []]).tolist()
+    [[0, 1], [1, 1], [0, 0]]
     """
-    labels = np.asarray(labels)
+    named = _read_names(labels)
+    if named is None:
+        numbers = _check_numbers(labels)
+    else:
+        numbers = _number(named, _vocabulary(named) if names is None else names)
+    if count is not None and len(numbers) != count:
+        raise ValueError(f"{count} images but {len(numbers)} labels")
+    return numbers
+
+
+def check_both_labels(query_labels: Any, labels: Any) -> tuple[NDArray, NDArray]:
+    """Validate the labels of queries and of a database, and number their classes together.
+
+    Examples
+    --------
+    >>> query_labels, labels = check_both_labels(["dog"], ["cat", "dog", "emu"])
+    >>> query_labels.tolist(), labels.tolist()
+    ([1], [0, 1, 2])
+    """
+    named = _read_names(query_labels), _read_names(labels)
+    if named[0] is not None and named[1] is not None:
+        names = _vocabulary(named[0] + named[1])
+        several = any(not isinstance(label, str) for label in named[0] + named[1])
+        return _number(named[0], names, several), _number(named[1], names, several)
+    for one, (role, other) in zip(
+        named, (("query", "database"), ("database", "query")), strict=True
+    ):
+        if one is not None:
+            raise ValueError(
+                f"{role} labels are names but {other} labels are numbers; give both as names or "
+                "both as numbers"
+            )
+    numbers = _check_numbers(query_labels), _check_numbers(labels)
+    shapes = [each.shape for each in numbers]
+    if numbers[0].ndim != numbers[1].ndim:
+        raise ValueError(
+            "query and database labels must both be class numbers or both be 0/1 matrices, "
+            f"got shapes {shapes[0]} and {shapes[1]}"
+        )
+    if shapes[0][1:] != shapes[1][1:]:
+        raise ValueError(
+            f"query labels have {shapes[0][1]} classes but database labels have {shapes[1][1]}"
+        )
+    return numbers
+
+
+def class_names(labels: Any) -> list[str] | None:
+    """Return the sorted names of the classes, or None for labels that are numbers.
+
+    Examples
+    --------
+    >>> class_names(["dog", "cat", "dog"]), class_names([1, 0, 1])
+    (['cat', 'dog'], None)
+    """
+    named = _read_names(labels)
+    return None if named is None else _vocabulary(named)
+
+
+def _read_names(labels: Any) -> list[Any] | None:
+    """Return a name or a tuple of names for each image, or None for labels that are numbers."""
+    if labels is None:
+        raise ValueError("labels are None; pass one label per image")
+    if hasattr(labels, "detach"):
+        return None  # torch has no strings
+    try:
+        array = np.asarray(labels)
+    except ValueError:  # lists of unequal lengths
+        array = np.empty(1, object)
+    if array.ndim == 0 or array.dtype.kind in "biuf" or _are_objects(array, Integral):
+        return None
+    # NumPy turns the numbers in a list with names into strings, so the list itself is read.
+    named = []
+    for row, label in enumerate(labels if isinstance(labels, list | tuple) else array):
+        several = isinstance(label, list | tuple | set | frozenset | np.ndarray)
+        if not all(isinstance(name, str) for name in (label if several else [label])):
+            raise ValueError(
+                "labels are class numbers, an (N, c) matrix of 0 and 1, class names, or a list of "
+                f"names per image; label {row} is {label!r}"
+            )
+        named.append(tuple(label) if several else label)
+    return named
+
+
+def _are_objects(array: NDArray, kind: type) -> bool:
+    return array.dtype == object and all(isinstance(each, kind) for each in array.flat)
+
+
+def _vocabulary(named: list[Any]) -> list[str]:
+    names = {name for label in named for name in ([label] if isinstance(label, str) else label)}
+    if named and not names:
+        raise ValueError("no image has a label")
+    return sorted(str(name) for name in names)
+
+
+def _number(named: list[Any], names: Sequence[str], several: bool | None = None) -> NDArray:
+    """Class numbers, or with `several` names per image a matrix of 0 and 1."""
+    numbers = {name: number for number, name in enumerate(names)}
+    if several is None:
+        several = any(not isinstance(label, str) for label in named)
+    try:
+        if not several:
+            return np.array([numbers[label] for label in named], np.int64)
+        matrix = np.zeros((len(named), len(names)), np.uint8)
+        for row, label in enumerate(named):
+            for name in [label] if isinstance(label, str) else label:
+                matrix[row, numbers[name]] = 1
+        return matrix
+    except KeyError as error:
+        raise ValueError(f"the label {error.args[0]!r} is not one of the class names") from error
+
+
+def _check_numbers(given: Any) -> NDArray:
+    """Class numbers as int64, or a matrix of 0 and 1 as uint8."""
+    labels: NDArray = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     if labels.ndim not in (1, 2) or (labels.ndim == 2 and labels.shape[1] == 0):
         raise ValueError(
             f"labels are (N,) class numbers or an (N, c) matrix of 0 and 1, got {labels.shape}"
         )
-    if count is not None and len(labels) != count:
-        raise ValueError(f"{count} images but {len(labels)} labels")
+    if labels.dtype == object:
+        labels = labels.astype(np.float64)
     if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
         raise ValueError("labels contain NaN or infinity")
-    if labels.dtype.kind not in "biuf":
-        raise ValueError(f"labels must be numbers, got {labels.dtype}; map names to numbers first")
     if labels.ndim == 2:
         if not np.all((labels == 0) | (labels == 1)):
-            raise ValueError("a label matrix holds zeros and ones only")
+            raise ValueError("a label matrix has zeros and ones only")
         return labels.astype(np.uint8)
     if np.any(labels < 0) or np.any(labels != np.floor(labels)):
-        raise ValueError("class numbers are whole and not negative")
+        raise ValueError("class numbers are integers and not negative")
     if np.any(labels >= 2**53):
         raise ValueError("class numbers are below 2^53")
     return labels.astype(np.int64)
@@ -88,7 +210,9 @@ def check_several_classes(labels: NDArray) -> None:
     if len(labels) == 0:
         raise ValueError("there are no training images")
     if np.all(labels == labels[0]):
-        raise ValueError("all training images have the same labels: at least two are needed")
+        raise ValueError(
+            "all training images have the same labels (one class): at least two are needed"
+        )
 
 
 def similarity(some: Any, others: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitprint.codes import Codes
+from bitprint.codes import Codes, CodesLike, as_codes
 
 
 class WeightedCodes:
@@ -47,11 +47,12 @@ class WeightedCodes:
         """K."""
         return self.codes.bits
 
-    def distances(self, queries: Codes) -> NDArray[np.float64]:
+    def distances(self, queries: CodesLike) -> NDArray[np.float64]:
         """Weighted Hamming distances, shape (Q, N).
 
         Eight bits at a time: a table says what every pattern of differing bits weighs.
         """
+        queries = as_codes(queries)
         if queries.bits != self.bits:
             raise ValueError(f"codes of {queries.bits} and of {self.bits} bits do not compare")
         patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)

@@ -22,6 +22,7 @@ from bitprint.data.vectors import Data
 from bitprint.devices import pick_device
 from bitprint.features import extract, width
 from bitprint.methods import DeepHasher, FeatureHasher, Hasher, create
+from bitprint.methods import method as method_class
 from bitprint.methods._deep import as_source
 from bitprint.methods._store import read_description
 from bitprint.methods.recipes import Items, settle
@@ -118,12 +119,43 @@ def split(images: ImageSet, protocol: int = 1, seed: int = 0) -> ImageSplit:
     return ImageSplit(images, split_for(images, protocol, seed), protocol)
 
 
-def default_protocol(images: ImageSet) -> int | None:
-    """Return 1 for a set with a split or a published protocol, and None for a folder of images.
+def training_images(
+    images: ImageSet, method: str, protocol: int | None = None, seed: int = 0
+) -> ImageSplit | ImageSet:
+    """Return what a method is trained on: a split of the set, or all of it.
 
-    None means to train on all images.
+    Images without a label are left out, except where a method without labels takes all images.
+
+    Parameters
+    ----------
+    images : ImageSet
+    method : str
+        Name of the method.
+    protocol : {1, 2}, optional
+        By default 1 for a set with a split or a protocol of its own; otherwise all images train.
+    seed : int
+        Seed of the split.
+
+    Examples
+    --------
+    >>> from bitprint.data import load_digits
+    >>> training_images(load_digits(), "dsdh")
+    ImageSplit('digits/1', seed 0: 185 queries, 1612 training, 1612 database)
     """
-    return None if images.protocol is None and images.split is None else 1
+    if protocol is None and (images.protocol is not None or images.split is not None):
+        protocol = 1
+    images = _learnable(images, method)
+    return images if protocol is None else split(images, protocol, seed)
+
+
+def _learnable(images: ImageSet, method: str) -> ImageSet:
+    """Return the images that a method can learn from, or raise a ValueError."""
+    if method_class(method).supervision == "labels":
+        check_labelled(images)
+        images = images.labelled()
+        assert images.labels is not None
+        check_several_classes(images.labels)
+    return images
 
 
 def train(
@@ -186,11 +218,8 @@ def train(
     if not isinstance(data, ImageSplit | ImageSet):
         return _fit(hasher, data, labels, out, progress, {}, note)
     images = data.images if isinstance(data, ImageSplit) else data
-    if hasher.supervision == "labels" and labels is None:
-        check_labelled(images)
-        images = images.labelled()
-        assert images.labels is not None
-        check_several_classes(images.labels)
+    if isinstance(data, ImageSet) and labels is None:
+        images = data = _learnable(data, method)
     rows = data.rows.training if isinstance(data, ImageSplit) else np.arange(len(images))
     about = describe_training(images, rows, data, name=name, features=features)
     if isinstance(hasher, FeatureHasher):
@@ -314,7 +343,7 @@ def check_unseen(about: dict[str, Any], split: ImageSplit, name: str | None = No
         raise ValueError(
             f"this model was trained on other images of {name or images.name} than this split "
             "has, queries among them; train on the same protocol and seed as you evaluate on "
-            "(--protocol and --seed), and do not add, remove or rename images in between"
+            "(--protocol and --seed), with no image added, removed or renamed in between"
         )
 
 

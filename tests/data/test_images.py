@@ -41,8 +41,8 @@ def test_pixels_have_one_form(pixels):
     ("facts", "message"),
     [
         ({"labels": [0, 1]}, "3 images but 2 labels"),
-        ({"labels": [0, 1, -1]}, "class numbers are whole and not negative"),
-        ({"labels": [[0, 1], [1, 1], [0, 2]]}, "a label matrix holds zeros and ones only"),
+        ({"labels": [0, 1, -1]}, "class numbers are integers and not negative"),
+        ({"labels": [[0, 1], [1, 1], [0, 2]]}, "a label matrix has zeros and ones only"),
         ({"ids": ["a", "b"]}, "3 images but 2 ids"),
         ({"rows": [0, 3]}, "rows outside of the 3 images"),
         ({"rows": [-1, 0]}, "rows outside of the 3 images"),
@@ -67,6 +67,14 @@ def test_what_is_not_given_is_filled_in():
 def test_labels_are_given_one_form():
     assert ImageSet(numbered(3), labels=[0.0, 2.0, 1.0]).labels.dtype == np.int64
     assert ImageSet(numbered(3), labels=np.eye(3, dtype=bool)).labels.dtype == np.uint8
+
+
+def test_class_names_become_label_names():
+    images = ImageSet(numbered(3), labels=["emu", "cat", "emu"])
+    assert (images.labels.tolist(), images.label_names) == ([1, 0, 1], ["cat", "emu"])
+    assert images.subset([0]).labels.tolist() == [1]
+    given = ImageSet(numbered(3), labels=["emu", "cat", "emu"], label_names=["emu", "fox", "cat"])
+    assert (given.labels.tolist(), given.label_names) == ([0, 2, 0], ["emu", "fox", "cat"])
 
 
 def test_it_cannot_be_changed_by_accident():

@@ -4,10 +4,19 @@ import torch
 from ranking_reference import hamming, random_task, share_a_label
 
 from bitprint import Codes
-from bitprint.evaluation.histograms import Task
+from bitprint.evaluation.histograms import Histograms, Task, histograms_of
 
 CPU = torch.device("cpu")
 LABELS = [{"classes": 4}, {"columns": 5}, {"columns": 70}]
+
+
+def on_cpu(task, chunk=None):
+    return task.count("cpu", chunk)
+
+
+def with_torch(task, chunk=None):
+    parts = task._count_with_torch(CPU, chunk, 2, histograms_of)
+    return Histograms(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def count_by_loops(query_codes, query_labels, codes, labels):
@@ -27,7 +36,7 @@ def count_by_loops(query_codes, query_labels, codes, labels):
 def test_counts_equal_plain_loops(bits, labels):
     task = random_task(np.random.default_rng(bits), 3, 90, bits, **labels)
     items, relevant = count_by_loops(*task)
-    for found in (Task(*task)._count_on_cpu(), Task(*task)._count_with_torch(CPU)):
+    for found in (on_cpu(Task(*task)), with_torch(Task(*task))):
         np.testing.assert_array_equal(found.items, items)
         np.testing.assert_array_equal(found.relevant, relevant)
 
@@ -36,17 +45,17 @@ def test_counts_equal_plain_loops(bits, labels):
 @pytest.mark.parametrize("size", [1, 2047, 2048, 2049, 6001])
 def test_cpu_and_torch_agree_across_blocks(size, labels):
     task = Task(*random_task(np.random.default_rng(size), 7, size, bits=20, **labels))
-    numba, with_torch = task._count_on_cpu(), task._count_with_torch(CPU)
-    np.testing.assert_array_equal(numba.items, with_torch.items)
-    np.testing.assert_array_equal(numba.relevant, with_torch.relevant)
+    numba, by_torch = on_cpu(task), with_torch(task)
+    np.testing.assert_array_equal(numba.items, by_torch.items)
+    np.testing.assert_array_equal(numba.relevant, by_torch.relevant)
     assert np.all(numba.items.sum(axis=1) == size)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
 def test_chunks_do_not_matter(chunk):
     task = Task(*random_task(np.random.default_rng(1), 45, 300, bits=9, classes=3))
-    whole = task._count_on_cpu()
-    for chunked in (task._count_on_cpu(chunk), task._count_with_torch(CPU, chunk)):
+    whole = on_cpu(task)
+    for chunked in (on_cpu(task, chunk), with_torch(task, chunk)):
         np.testing.assert_array_equal(whole.items, chunked.items)
         np.testing.assert_array_equal(whole.relevant, chunked.relevant)
 

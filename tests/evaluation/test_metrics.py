@@ -2,11 +2,15 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from ranking_reference import codes_at, hamming, random_task, ranked_average_precision
 from ranking_reference import share_a_label as similar
 
 from bitprint import Codes
 from bitprint.evaluation import evaluate
+from bitprint.evaluation.average_precision import DENOMINATORS, TIES
+from bitprint.evaluation.histograms import Task
+from bitprint.weighted import WeightedCodes
 
 
 @pytest.fixture
@@ -177,14 +181,141 @@ def test_report_goes_to_json_and_back(task):
     assert (figures["top"], figures["denominator"], figures["queries"]) == (50, "min", 25)
 
 
-def test_summary_names_the_convention(task):
+def test_report_prints_a_short_table(task):
     query_codes, query_labels, codes, labels = task
     query_labels[0] = 0
-    report = evaluate(query_codes, query_labels, codes, labels, top=50, empty="zero")
-    summary = report.summary()
-    assert f"MAP@50 {report.map:.4f} (ties expected, divided by retrieved)" in summary
-    assert f"{report.empty_queries} queries without a relevant item, counted as 0" in summary
-    assert f"precision@100 {report.precision_at[100]:.4f}" in summary
+    options = {"top": [20, 50], "empty": "zero", "graded": True, "cutoffs": range(10, 251, 10)}
+    report = evaluate(query_codes, query_labels, codes, labels, **options)
+    lines = str(report).splitlines()
+    assert report.summary() == str(report)
+    assert [line.split() for line in lines[:4]] == [
+        ["25", "queries,", "260", "database", "items,", "11", "bits"],
+        ["MAP", f"{report.map:.4f}", "ties:", "expected"],
+        ["MAP@20", f"{report.map_at[20]:.4f}", "divided", "by:", "retrieved"],
+        ["MAP@50", f"{report.map_at[50]:.4f}", "divided", "by:", "retrieved"],
+    ]
+    assert lines[4].startswith(f"precision, radius 2     {report.precision_radius:.4f}  ")
+    assert lines[5].split() == ["@10", "@90", "@170", "@250"]
+    rows = [("precision", "precision_at"), ("recall", "recall_at")]
+    rows += [("NDCG", "ndcg_at"), ("ACG", "acg_at")]
+    for line, (name, attribute) in zip(lines[6:10], rows, strict=True):
+        values = getattr(report, attribute)
+        assert line.split() == [name, *(f"{values[n]:.4f}" for n in (10, 90, 170, 250))]
+    assert lines[10] == f"{report.empty_queries} queries without a relevant item, counted as 0"
+    assert len(lines) == 11
+    assert max(map(len, lines)) < 80
+
+
+def test_report_of_one_cutoff_names_it(task):
+    report = evaluate(*task, top=50, cutoffs=())
+    assert (
+        repr(report) == f"Report(MAP@50 {report.map:.4f}, 25 queries, 260 database items, 11 bits)"
+    )
+    line = str(report).splitlines()[1]
+    assert line.split("  ")[-1] == "ties: expected, divided by: retrieved"
+    assert "@" not in str(report).replace("MAP@50", "")
+
+
+# Several cutoffs
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+def test_several_tops_equal_one_call_for_each(task, ties, denominator):
+    options = {"ties": ties, "denominator": denominator}
+    report = evaluate(*task, top=(60, 7, 1000, 7), **options)
+    whole = evaluate(*task, **options)
+    assert (report.map, report.top) == (whole.map, None)
+    np.testing.assert_allclose(report.average_precision, whole.average_precision, rtol=1e-12)
+    assert list(report.map_at) == [7, 60, 1000]
+    for n, value in report.map_at.items():
+        single = evaluate(*task, top=n, **options)
+        assert value == pytest.approx(single.map, rel=1e-12)
+        assert single.map_at == {n: single.map}
+        assert (single.top, type(single.map)) == (n, float)
+    assert whole.map_at == {}
+
+
+def test_several_tops_rank_and_count_once(task, monkeypatch):
+    counted = []
+    count = Task.count
+    monkeypatch.setattr(Task, "count", lambda *given: counted.append(1) or count(*given))
+    evaluate(*task, top=[10, 20, 30], ties="stable")
+    assert counted == [1]
+
+
+def test_several_tops_go_to_json(task):
+    figures = json.loads(json.dumps(evaluate(*task, top=[5, 9], graded=True).as_dict()))
+    assert list(figures["map_at"]) == ["5", "9"]
+    assert list(figures["ndcg_at"]) == list(figures["acg_at"]) == ["100", "200"]
+
+
+# What people type
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.asarray,
+        lambda codes: codes.signs().astype(np.float32),
+        lambda codes: codes.signs().tolist(),
+        lambda codes: codes.signs() > 0,
+        lambda codes: torch.tensor(codes.signs(), dtype=torch.float32, requires_grad=True),
+    ],
+    ids=["int8", "float", "list", "bool", "torch"],
+)
+def test_arrays_of_signs_are_codes(task, form):
+    query_codes, query_labels, codes, labels = task
+    wanted = evaluate(*task).as_dict()
+    assert evaluate(form(query_codes), query_labels, form(codes), labels).as_dict() == wanted
+    assert evaluate(query_codes, query_labels, form(codes), labels).as_dict() == wanted
+    weighted = WeightedCodes(codes, np.arange(11))
+    wanted = evaluate(query_codes, query_labels, weighted, labels).as_dict()
+    assert evaluate(form(query_codes), query_labels, weighted, labels).as_dict() == wanted
+
+
+def test_class_names_are_labels():
+    query_codes, query_labels, codes, labels = random_task(
+        np.random.default_rng(7), 20, 150, bits=8, classes=4
+    )
+    wanted = evaluate(query_codes, query_labels, codes, labels).as_dict()
+    names = np.array(["owl", "cat", "emu", "ant"])
+    for form in (list, np.asarray):
+        given = form(names[query_labels]), form(names[labels])
+        assert evaluate(query_codes, given[0], codes, given[1]).as_dict() == wanted
+    only = query_labels == 2  # the queries alone would be numbered from 0
+    found = evaluate(query_codes[only], names[query_labels[only]], codes, names[labels])
+    assert found.map == evaluate(query_codes[only], query_labels[only], codes, labels).map
+
+
+def test_lists_of_class_names_are_labels(task):
+    query_codes, query_labels, codes, labels = task
+    names = np.array(["owl", "cat", "emu", "ant", "bee", "fox"])
+    given = [[set(names[row > 0]) for row in each] for each in (query_labels, labels)]
+    found = evaluate(query_codes, given[0], codes, given[1], graded=True)
+    assert found.as_dict() == evaluate(*task, graded=True).as_dict()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[1, 0]], [0], [[1, -1]], [0]), "query codes: .*got 0 and 1: pass Codes.from_signs"),
+        (([[1, -1]], [0], [[0.3, -2]], [0]), "database codes: .*Codes.from_signs.outputs >= 0"),
+        (([[1, -1]], [0], [[1, -1, 1]], [0]), "2 bits and a database of 3 bits"),
+        (([[1, -1]], [0, 1], [[1, -1]], [0]), "1 query codes but 2 query labels"),
+        (([[1, -1]], [0], [[1, -1]], ["cat", "dog"]), "names but query labels are numbers"),
+        (([[1, -1]], ["cat"], [[1, -1]], ["cat", "dog"]), "1 database codes but 2 database label"),
+        (([[1, -1]], ["cat"], [[1, -1]], ["dog"]), "no query shares a label"),
+        (([[1, -1]], None, [[1, -1]], ["dog"]), "labels are None; pass one label per image"),
+        ((np.empty((0, 2)), [], [[1, -1]], [0]), "there are no query codes"),
+        (([], [], [[1, -1]], [0]), r"query codes: codes have shape \(N, K\)"),
+        ((3, [0], [[1, -1]], [0]), "query codes are Codes or an array of -1 and .1, got int"),
+        (("codes.npy", [0], [[1, -1]], [0]), "query codes are Codes or .*got str"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_sentence(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +332,9 @@ def test_summary_names_the_convention(task):
         ({"cutoffs": [5, 2.5]}, "every cutoff must be a whole number of at least 1, got 2.5"),
         ({"cutoffs": [5, "all"]}, "every cutoff must be a whole number of at least 1, got 'all'"),
         ({"top": 2.5}, "top must be a whole number of at least 1, got 2.5"),
+        ({"top": []}, "top is empty; pass an integer, several, or None"),
+        ({"top": [5, 0]}, "every cutoff of top must be a whole number of at least 1, got 0"),
+        ({"top": "5"}, "top must be a whole number of at least 1, got '5'"),
         ({"top": True}, "top must be a whole number of at least 1, got True"),
         ({"radius": 1.5}, "radius must be a whole number of at least 0, got 1.5"),
         ({"radius": None}, "radius must be a whole number of at least 0, got None"),

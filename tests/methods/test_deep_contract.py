@@ -209,6 +209,14 @@ def test_several_labels_per_image(name):
 
 
 @every_method
+def test_class_names_are_learned_as_their_numbers(name, tmp_path):
+    words = np.array(["ant", "bee", "cat", "dog"])[: LABELS.max() + 1]
+    named = create(name, epochs=1).fit(FEATURES, words[LABELS].tolist(), run=tmp_path)
+    assert named.encode(FEATURES) == create(name, epochs=1).fit(FEATURES, LABELS).encode(FEATURES)
+    assert bp.load(tmp_path).label_names_ == words.tolist()
+
+
+@every_method
 def test_batches_of_one_image(name):
     check_usable(create(name, epochs=1, batch_size=1).fit(FEATURES, LABELS))
 

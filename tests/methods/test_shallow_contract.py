@@ -53,6 +53,14 @@ def test_several_labels_per_image(name):
 
 
 @every_method
+def test_class_names_are_learned_as_their_numbers(name):
+    few, labels = FEATURES[:30], LABELS[:30]
+    names = [["ant", "bee", "cat"][label] for label in labels]
+    by_number, by_name = (bp.create(name, 4).fit(few, each) for each in (labels, names))
+    assert by_name.encode(FEATURES) == by_number.encode(FEATURES)
+
+
+@every_method
 def test_equal_rows_get_equal_codes(name):
     twice = np.concatenate([FEATURES, FEATURES])
     codes = bp.create(name, 12).fit(twice, np.tile(LABELS, 2)).encode(twice)

@@ -147,17 +147,16 @@ def tell_unread(images: Any) -> None:
 
 def only_labelled(images: Any) -> Any:
     """Return the images that have a label; note how many have none, if any have not."""
-    tell_unlabelled(images)
-    return images.labelled()
+    part = images.labelled()
+    tell_unlabelled(len(images) - len(part))
+    return part
 
 
-def tell_unlabelled(images: Any) -> None:
-    """Note how many images have no label and are left out, if some have one."""
-    if images.labels is None:
-        return
-    if without := len(images) - len(images.labelled()):
-        are = "is" if without == 1 else "are"
-        note(f"{counted(without, 'picture')} without a label {are} left out", style="yellow")
+def tell_unlabelled(count: int) -> None:
+    """Note how many images have no label and are left out, if there are any."""
+    if count:
+        are = "is" if count == 1 else "are"
+        note(f"{counted(count, 'image')} without a label {are} left out", style="yellow")
 
 
 def tell_left_out(names: Sequence[str]) -> None:

@@ -102,11 +102,14 @@ def train(
     with joined(device) as workers, _only_first_logs(workers.first):
         with workers.in_turn(), progress_bar(f"reading {name}") as progress:
             images = open_set(name, labels, progress)
-        chosen = workflows.default_protocol(images) if protocol is None else protocol
-        if chosen is not None or method_class(method).supervision == "labels":
-            tell_unlabelled(images)
-        data = images if chosen is None else workflows.split(images, chosen, seed)
-        count = len(images if chosen is None else data.rows.training)
+        data = workflows.training_images(images, method, protocol, seed)
+        known, count = images, len(images)
+        if isinstance(data, workflows.ImageSplit):
+            known, count = data.images, len(data.rows.training)
+            note(f"protocol {data.protocol}: {count} of {len(known)} images are for training")
+        else:
+            known, count = data, len(data)
+        tell_unlabelled(len(images) - len(known))
         note(f"training {method}, {counted(bits, 'bit')}, on {counted(count, 'image')}")
         with goes_on():
             workflows.train(
@@ -214,7 +217,7 @@ def evaluate(
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     workflows.check_labelled(images)
-    tell_unlabelled(images)
+    tell_unlabelled(len(images) - len(images.labelled()))
     seed = about.get("seed", 0) if seed is None else seed
     protocol = about.get("protocol") or 1 if protocol is None else protocol
     split = workflows.split(images, protocol, seed)

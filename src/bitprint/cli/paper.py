@@ -78,7 +78,8 @@ def reproduce(
         typer.Option(help="what methods without a network learn from: gist, or a network's name"),
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="network of deep methods, efficientnet-lite0 by default")
+        str | None,
+        typer.Option(help="network of deep methods (default: the one that suits the images)"),
     ] = None,
     validation: Annotated[
         bool, typer.Option("--validation", help="measure on held-out training images")
@@ -137,6 +138,8 @@ def reproduce(
     started = time.monotonic()
     cells = _cells(table, chosen)
     images = _read(cells)
+    if backbone is None and images.backbone is not None and not quick:
+        cells = _cells(table, chosen | {"backbone": images.backbone})
     if out is None:
         out = Path("results") / f"{table}_{_name(cells[0])}{_kind(cells[0])}.csv"
     check_same_cells(cells, out, images)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitprint.supervision import check_labels
+from bitprint.supervision import check_labels, class_names
 
 PARTS = ("query", "train", "database")
 """What an image may be for in a split that comes with the set."""
@@ -26,12 +26,13 @@ class ImageSet:
     ----------
     pixels : ndarray of uint8, shape (M, height, width, 3)
         RGB, in memory or memory-mapped.
-    labels : ndarray, optional
-        (N,) class numbers or (N, c) zeros and ones.
+    labels : array_like, optional
+        (N,) class numbers or class names, (N, c) zeros and ones, or a list of names per image.
+        Names are stored as numbers, see `label_names`.
     ids : sequence, optional
         N names, by which images are spoken of: file names in a folder, row numbers otherwise.
     label_names : sequence of str, optional
-        The names of the classes.
+        The names of the classes. Default: the sorted names in `labels`, if labels are names.
     name : str
         What the set is called in reports.
     skipped : sequence of (str, str)
@@ -91,7 +92,9 @@ class ImageSet:
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "ids", ids)
         if self.labels is not None:
-            object.__setattr__(self, "labels", check_labels(self.labels, len(rows)))
+            names = class_names(self.labels) if self.label_names is None else self.label_names
+            object.__setattr__(self, "labels", check_labels(self.labels, len(rows), names))
+            object.__setattr__(self, "label_names", names)
         if self.split is not None:
             object.__setattr__(self, "split", _check_parts(self.split, len(rows)))
 

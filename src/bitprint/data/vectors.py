@@ -18,13 +18,32 @@ def as_features(data: Data) -> NDArray[np.float32]:
     if hasattr(data, "toarray"):
         raise ValueError("sparse features are not supported; give features.toarray()")
     features = np.asarray(data)
-    if features.ndim != 2 or features.shape[1] == 0 or features.dtype.kind not in "biuf":
-        raise ValueError(
-            f"features are numbers of shape (N, d), got {features.dtype} of shape {features.shape}"
-        )
+    _check_form(features)
     with np.errstate(over="ignore"):
-        features = features.astype(np.float32)
+        features = _to_float32(features)
     bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if len(bad):
         raise ValueError(f"features contain NaN or infinity (first in row {bad[0]})")
     return features
+
+
+def _to_float32(features: NDArray) -> NDArray[np.float32]:
+    try:
+        return features.astype(np.float32)
+    except ValueError as error:  # of objects that are no numbers
+        raise ValueError(f"features are numbers: {error}") from None
+
+
+def _check_form(features: NDArray) -> None:
+    """Raise unless these are numbers of shape (N, d); scikit-learn asks for some of the words."""
+    form = "features are numbers of shape (N, d)"
+    if features.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {form}")
+    if features.ndim == 1:
+        raise ValueError(f"Reshape your data: {form}, got shape {features.shape}")
+    if features.ndim == 2 and features.shape[1] == 0:
+        raise ValueError(
+            f"{form}, got 0 feature(s) (shape={features.shape}) while a minimum of 1 is required."
+        )
+    if features.ndim != 2 or features.dtype.kind not in "biufO":
+        raise ValueError(f"{form}, got {features.dtype} of shape {features.shape}")

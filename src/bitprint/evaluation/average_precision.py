@@ -6,6 +6,7 @@ a items of which f are relevant; H is the harmonic number.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,38 +20,49 @@ DENOMINATORS = ("retrieved", "total", "min")
 
 
 class Ordered(Protocol):
-    """What knows the order of the database, which histograms do not."""
+    """A task that knows the order of the database, which histograms do not contain."""
 
-    def stable_sums(self, histograms: Histograms, top: int) -> NDArray[np.float64]:
-        """Sum of precisions and number of hits up to `top`, ties in database order, (Q, 2)."""
+    def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Sum of precisions and number of hits up to each of `tops`, (Q, T, 2).
+
+        `tops` increase; ties are in database order.
+        """
 
 
 def average_precision(
     task: Ordered,
     histograms: Histograms,
     *,
-    top: int | None = None,
+    tops: Sequence[int | None] = (None,),
     ties: str = "expected",
     denominator: str = "retrieved",
 ) -> NDArray[np.float64]:
-    """Average precision of every query, shape (Q,); NaN for queries without a relevant item.
+    """Average precision of every query at every cutoff of `tops` (None: the whole database).
 
-    See `bitprint.evaluation.evaluate` for the options.
+    Shape (Q, T); NaN for queries without a relevant item. See `bitprint.evaluation.evaluate` for
+    the options.
     """
     size = int(histograms.items[0].sum())
-    top = size if top is None else min(top, size)
+    depths = [size if top is None else min(top, size) for top in tops]
     total = histograms.relevant.sum(axis=1)
-    if ties == "expected":
-        if denominator == "retrieved" and top < size:
-            precision = _expected_over_retrieved(histograms, top)
-            return np.where(total > 0, precision, np.nan)
-        sums, hits = _expected_sums(histograms, top).sum(axis=1), total
-    elif ties == "stable":
-        sums, hits = task.stable_sums(histograms, top).T
-    else:
-        sums, hits = _ordered_sums(histograms, top, relevant_first=ties == "optimistic")
-    divisor = {"retrieved": hits, "total": total, "min": np.minimum(total, top)}[denominator]
-    return np.where(total > 0, sums / np.maximum(divisor, 1), np.nan)
+    precisions = np.full((len(total), len(depths)), np.nan)
+    if ties == "stable":
+        each, place = np.unique(depths, return_inverse=True)
+        stable = task.stable_sums(histograms, each)[:, place]
+    for column, top in enumerate(depths):
+        if ties == "expected" and denominator == "retrieved" and top < size:
+            found = _expected_over_retrieved(histograms, top)
+        else:
+            if ties == "expected":  # where the number of hits matters, it is `total`
+                sums, hits = _expected_sums(histograms, top).sum(axis=1), total
+            elif ties == "stable":
+                sums, hits = stable[:, column].T
+            else:
+                sums, hits = _ordered_sums(histograms, top, relevant_first=ties == "optimistic")
+            divisors = {"retrieved": hits, "total": total, "min": np.minimum(total, top)}
+            found = sums / np.maximum(divisors[denominator], 1)
+        precisions[total > 0, column] = found[total > 0]
+    return precisions
 
 
 def _expected_sums(histograms: Histograms, top: int) -> NDArray[np.float64]:

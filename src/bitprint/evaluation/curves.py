@@ -38,6 +38,10 @@ class Curve(NamedTuple):
     at: NDArray[np.int64]
 
 
+NO_CURVE = Curve(np.empty(0), np.empty(0), np.empty(0, np.int64))
+"""The lookup curve of a ranking without Hamming balls."""
+
+
 def precision_within(histograms: Histograms, radius: int) -> NDArray[np.float64]:
     """Precision of the items within `radius` of each query, shape (Q,); 0 for an empty ball."""
     inside = histograms.items[:, : radius + 1].sum(axis=1)

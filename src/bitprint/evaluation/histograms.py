@@ -6,23 +6,28 @@ no (Q, N) matrix is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sized
-from typing import NamedTuple
+from collections.abc import Callable, Sized
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.evaluation import kernels
+from bitprint.evaluation.gains import Gains, check_levels, gains_of
 from bitprint.parallel import on_every_core
-from bitprint.supervision import check_labels, similarity
+from bitprint.supervision import check_both_labels, shared_labels, similarity
 from bitprint.words import as_planes, as_words
 
 _CPU_CHUNK = 32  # queries that share one walk over the database
+_CPU_LEVELS = 2048  # queries times levels of shared labels, whose histograms share the cache
 _GPU_PAIRS = 2**25  # query-item pairs on the device at once, about 16 bytes each
 _WORTH_A_GPU = 10**9  # pairs below which the processor is done before the data has travelled
 _EXACT_IN_HALF = 1024  # float16 holds the whole numbers up to 2048, and 2 * distance is at most 2K
+
+Reduce: TypeAlias = Callable[[NDArray[np.int64]], tuple[NDArray[Any], ...]]
+"""Takes counts (q, K + 1, L) by distance and level, returns the arrays of q rows to keep."""
 
 
 class Histograms(NamedTuple):
@@ -48,12 +53,10 @@ class Task:
     query_codes, codes : Codes
         Q query codes and N database codes.
     query_labels, labels : array_like
-        Class numbers, (Q,) and (N,), or matrices of zeros and ones, (Q, c) and (N, c).
+        As in `evaluate`.
     """
 
-    def __init__(
-        self, query_codes: Codes, query_labels: ArrayLike, codes: Codes, labels: ArrayLike
-    ) -> None:
+    def __init__(self, query_codes: Codes, query_labels: Any, codes: Codes, labels: Any) -> None:
         self.query_codes, self.codes = query_codes, codes
         self.query_labels, self.labels = check_task(query_codes, query_labels, codes, labels)
         if query_codes.bits != codes.bits:
@@ -69,19 +72,24 @@ class Task:
 
     def count(self, device: str = "auto", chunk: int | None = None) -> Histograms:
         """Count on `device` ("auto", "cpu" or "cuda"), `chunk` queries at a time."""
-        if device == "auto":
-            large = len(self.query_codes) * len(self.codes) >= _WORTH_A_GPU
-            device = "cuda" if large and torch.cuda.is_available() else "cpu"
-        if device == "cpu":
-            return self._count_on_cpu(chunk)
-        if device != "cuda":
-            raise ValueError(f"device is 'auto', 'cpu' or 'cuda', got {device!r}")
-        if not torch.cuda.is_available():
-            raise ValueError("device='cuda' but torch finds no CUDA device; use 'auto' or 'cpu'")
-        return self._count_with_torch(torch.device("cuda"), chunk)
+        return Histograms(*self._count(device, chunk, 2, histograms_of))
 
-    def stable_sums(self, histograms: Histograms, top: int) -> NDArray[np.float64]:
-        """Sum of precisions and number of hits up to `top`, ties in database order, (Q, 2)."""
+    def count_gains(
+        self, device: str = "auto", chunk: int | None = None
+    ) -> tuple[Histograms, Gains]:
+        """Count as `count` does, and also the numbers of shared labels, in the same pass."""
+
+        def reduce(counts: NDArray[np.int64]) -> tuple[NDArray, ...]:
+            return *histograms_of(counts), *gains_of(counts)
+
+        items, relevant, *gains = self._count(device, chunk, self._levels(), reduce)
+        return Histograms(items, relevant), Gains(*gains)
+
+    def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Sum of precisions and number of hits up to each of `tops`, (Q, T, 2).
+
+        `tops` increase; ties are in database order.
+        """
         query_codes, query_labels, codes, labels = self._words()
 
         def sums(rows: slice) -> NDArray:
@@ -93,28 +101,58 @@ class Task:
                 self.labels.ndim == 1,
                 histograms.items[rows],
                 histograms.relevant[rows],
-                top,
+                tops,
             )
 
         return np.concatenate(on_every_core(sums, len(query_codes), _CPU_CHUNK))
 
-    def _count_on_cpu(self, chunk: int | None = None) -> Histograms:
+    def _levels(self) -> int:
+        """How many numbers of shared labels are possible, 0 among them: at least 2."""
+        if self.labels.ndim == 1:
+            return 2
+        most = (int(each.sum(axis=1).max()) for each in (self.query_labels, self.labels))
+        return max(2, check_levels(min(most) + 1))
+
+    def _count(
+        self, device: str, chunk: int | None, levels: int, reduce: Reduce
+    ) -> list[NDArray[Any]]:
+        """Count items by distance and level, chunk by chunk, and join what `reduce` keeps."""
+        if device == "auto":
+            large = len(self.query_codes) * len(self.codes) >= _WORTH_A_GPU
+            device = "cuda" if large and torch.cuda.is_available() else "cpu"
+        if device not in ("cpu", "cuda"):
+            raise ValueError(f"device is 'auto', 'cpu' or 'cuda', got {device!r}")
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device='cuda' but torch finds no CUDA device; use 'auto' or 'cpu'")
+        if device == "cpu":
+            parts = self._count_on_cpu(chunk, levels, reduce)
+        else:
+            parts = self._count_with_torch(torch.device("cuda"), chunk, levels, reduce)
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+    def _count_on_cpu(
+        self, chunk: int | None, levels: int, reduce: Reduce
+    ) -> list[tuple[NDArray, ...]]:
         query_codes, query_labels, codes, labels = self._words()
 
-        def counts(rows: slice) -> NDArray:
-            return kernels.count_buckets(
+        def counts(rows: slice) -> tuple[NDArray, ...]:
+            counted = kernels.count_buckets(
                 query_codes[rows],
                 query_labels[rows],
                 codes,
                 labels,
                 self.labels.ndim == 1,
+                levels,
                 self.bits,
             )
+            return reduce(counted.reshape(len(counted), -1, levels))
 
-        parts = on_every_core(counts, len(query_codes), chunk or _CPU_CHUNK)
-        return _split_buckets(np.concatenate(parts))
+        most = max(1, min(_CPU_CHUNK, _CPU_LEVELS // levels))
+        return on_every_core(counts, len(query_codes), chunk or most)
 
-    def _count_with_torch(self, device: torch.device, chunk: int | None = None) -> Histograms:
+    def _count_with_torch(
+        self, device: torch.device, chunk: int | None, levels: int, reduce: Reduce
+    ) -> list[tuple[NDArray, ...]]:
         half = device.type == "cuda" and self.bits <= _EXACT_IN_HALF
         dtype = torch.float16 if half else torch.float32
         query_signs, signs = (
@@ -123,16 +161,22 @@ class Task:
         )
         query_labels = torch.from_numpy(self.query_labels).to(device)
         labels = torch.from_numpy(self.labels).to(device)
-        width = 2 * (self.bits + 1)
-        counts = []
-        for rows in _chunks(len(query_signs), chunk or max(1, _GPU_PAIRS // len(signs))):
+        width = levels * (self.bits + 1)
+        most = max(1, _GPU_PAIRS // max(len(signs), width))
+        parts = []
+        for rows in _chunks(len(query_signs), chunk or most):
             # A product of signs is K - 2 * distance.
             buckets = (self.bits - query_signs[rows] @ signs.T).to(torch.int32)
-            buckets += similarity(query_labels[rows], labels)
+            if levels == 2:
+                buckets += similarity(query_labels[rows], labels)
+            else:
+                buckets >>= 1
+                buckets *= levels
+                buckets += shared_labels(query_labels[rows], labels).to(torch.int32)
             buckets += width * torch.arange(len(buckets), device=device, dtype=torch.int32)[:, None]
             counted = torch.bincount(buckets.ravel(), minlength=width * len(buckets))
-            counts.append(counted.view(-1, width).cpu().numpy())
-        return _split_buckets(np.concatenate(counts))
+            parts.append(reduce(counted.view(len(buckets), -1, levels).cpu().numpy()))
+        return parts
 
     def _words(self) -> tuple[NDArray, NDArray, NDArray, NDArray]:
         """Codes and labels as 64-bit words: (Q, W) of the queries, (W, N) of the database."""
@@ -145,22 +189,12 @@ class Task:
 
 
 def check_task(
-    queries: Sized, query_labels: ArrayLike, database: Sized, labels: ArrayLike
+    queries: Sized, query_labels: Any, database: Sized, labels: Any
 ) -> tuple[NDArray, NDArray]:
-    """Return the labels of queries and database, checked to fit each other."""
-    query_labels, labels = check_labels(query_labels), check_labels(labels)
+    """Return the labels of queries and database as numbers, checked to fit each other."""
+    query_labels, labels = check_both_labels(query_labels, labels)
     _check_lengths(queries, query_labels, "query")
     _check_lengths(database, labels, "database")
-    if query_labels.ndim != labels.ndim:
-        raise ValueError(
-            "query and database labels must both be class numbers or both be 0/1 matrices, "
-            f"got shapes {query_labels.shape} and {labels.shape}"
-        )
-    if query_labels.shape[1:] != labels.shape[1:]:
-        raise ValueError(
-            f"query labels have {query_labels.shape[1]} classes but database labels have "
-            f"{labels.shape[1]}"
-        )
     return query_labels, labels
 
 
@@ -171,10 +205,9 @@ def _check_lengths(codes: Sized, labels: NDArray, role: str) -> None:
         raise ValueError(f"{len(codes)} {role} codes but {len(labels)} {role} labels")
 
 
-def _split_buckets(counts: NDArray[np.int64]) -> Histograms:
-    """Histograms from counts by 2 * distance + relevance."""
-    other, relevant = counts[:, 0::2], np.ascontiguousarray(counts[:, 1::2])
-    return Histograms(other + relevant, relevant)
+def histograms_of(counts: NDArray[np.int64]) -> Histograms:
+    """Histograms from counts by distance and number of shared labels, (Q, K + 1, L)."""
+    return Histograms(counts.sum(axis=2), counts[:, :, 1:].sum(axis=2))
 
 
 def _label_words(labels: NDArray) -> NDArray[np.uint64]:

@@ -28,34 +28,45 @@ def _fill_buckets(
     codes: Words,
     labels: Words,
     one_class: bool,
+    levels: int,
     start: int,
     stop: int,
     shared: Words,
     buckets: NDArray[np.uint32],
 ) -> None:
-    """Write 2 * distance + relevance of the items start..stop into `buckets`.
+    """Write levels * distance + level of the items start..stop into `buckets`.
 
-    With `one_class` a label is a class number and relevant means equal; otherwise it is a row of
-    bits and relevant means that some bit is set in both.
+    With `one_class` a label is a class number, and the level is 1 for equal numbers. Otherwise it
+    is a row of bits, and the level is the number of bits set in both; with two levels, whether
+    there is any.
     """
     size = stop - start
     buckets[:size] = 0
     for w in range(codes.shape[0]):
         block = codes[w, start:stop]  # contiguous, or the loop below does not vectorise
         for i in range(size):
-            buckets[i] += np.uint32(2 * popcount(block[i] ^ code[w]))
+            buckets[i] += np.uint32(popcount(block[i] ^ code[w]))
+    width = np.uint32(levels)
     if one_class:
         block = labels[0, start:stop]
         for i in range(size):
-            buckets[i] += np.uint32(block[i] == label[0])
+            buckets[i] = width * buckets[i] + np.uint32(block[i] == label[0])
         return
     shared[:size] = 0
     for w in range(labels.shape[0]):
         block = labels[w, start:stop]
+        if levels == 2:
+            for i in range(size):
+                shared[i] |= block[i] & label[w]
+        else:
+            for i in range(size):
+                shared[i] += popcount(block[i] & label[w])
+    if levels == 2:
         for i in range(size):
-            shared[i] |= block[i] & label[w]
-    for i in range(size):
-        buckets[i] += np.uint32(shared[i] != 0)
+            buckets[i] = width * buckets[i] + np.uint32(shared[i] != 0)
+    else:
+        for i in range(size):
+            buckets[i] = width * buckets[i] + np.uint32(shared[i])
 
 
 @njit(nogil=True, cache=True)
@@ -65,14 +76,16 @@ def count_buckets(
     codes: Words,
     labels: Words,
     one_class: bool,
+    levels: int,
     bits: int,
 ) -> Counts:
-    """Count items by 2 * distance + relevance, shape (Q, 2 * (bits + 1)).
+    """Count items by levels * distance + level, shape (Q, levels * (bits + 1)).
 
-    Every block of the database meets all given queries while it is in the cache.
+    A level is a number of shared labels; with two levels, whether there is any. Every block of the
+    database meets all given queries while it is in the cache.
     """
     queries, size = len(query_codes), codes.shape[1]
-    lanes = np.zeros((queries, _LANES, 2 * (bits + 1)), np.int64)
+    lanes = np.zeros((queries, _LANES, levels * (bits + 1)), np.int64)
     buckets = np.empty(_BLOCK, np.uint32)
     shared = np.empty(_BLOCK, np.uint64)
     for start in range(0, size, _BLOCK):
@@ -85,6 +98,7 @@ def count_buckets(
                 codes,
                 labels,
                 one_class,
+                levels,
                 start,
                 stop,
                 shared,
@@ -109,15 +123,16 @@ def stable_sums(
     one_class: bool,
     items: Counts,
     relevant: Counts,
-    top: int,
+    tops: Counts,
 ) -> Floats:
-    """Sum of precisions at the relevant ranks up to `top`, and their number, shape (Q, 2).
+    """Sum of precisions at the relevant ranks up to each of `tops`, and their number, (Q, T, 2).
 
-    Ties keep the order of the database. The histograms say at which rank each distance begins, so
-    one pass over the database gives every item its rank, as in a counting sort.
+    `tops` increase. Ties keep the order of the database. The histograms give the rank at which
+    each distance begins, so one pass over the database gives every item its rank, as in a counting
+    sort.
     """
     size = codes.shape[1]
-    sums = np.zeros((len(query_codes), 2))
+    sums = np.zeros((len(query_codes), len(tops), 2))
     buckets = np.empty(_BLOCK, np.uint32)
     shared = np.empty(_BLOCK, np.uint64)
     for q in range(len(query_codes)):
@@ -131,6 +146,7 @@ def stable_sums(
                 codes,
                 labels,
                 one_class,
+                2,
                 start,
                 stop,
                 shared,
@@ -141,9 +157,14 @@ def stable_sums(
                 rank[distance] += 1
                 if buckets[i] & np.uint32(1):
                     hits[distance] += 1
-                    if rank[distance] <= top:
-                        sums[q, 0] += hits[distance] / rank[distance]
-                        sums[q, 1] += 1
+                    t = 0
+                    while t < len(tops) and rank[distance] > tops[t]:
+                        t += 1
+                    if t < len(tops):
+                        sums[q, t, 0] += hits[distance] / rank[distance]
+                        sums[q, t, 1] += 1
+        for t in range(1, len(tops)):
+            sums[q, t] += sums[q, t - 1]
     return sums
 
 

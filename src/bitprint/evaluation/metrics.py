@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bitprint.arguments import check_whole, plain
-from bitprint.codes import Codes
+from bitprint.codes import Codes, CodesLike, as_codes
 from bitprint.evaluation import curves
 from bitprint.evaluation.average_precision import DENOMINATORS, TIES, average_precision
-from bitprint.evaluation.curves import Curve
+from bitprint.evaluation.curves import NO_CURVE, Curve
+from bitprint.evaluation.gains import average_gain, normalized_gain
 from bitprint.evaluation.histograms import Histograms, Task
 from bitprint.evaluation.rankings import Queries, RankedTask, Ranker
 from bitprint.evaluation.report import Report
@@ -20,16 +21,15 @@ from bitprint.evaluation.report import Report
 CUTOFFS = tuple(range(100, 1001, 100))
 EMPTY = ("skip", "zero")
 
-_WRAP = "or wrap an array of -1 and +1 with `Codes.from_signs`"
-
 
 def evaluate(
-    query_codes: Codes | Queries,
-    query_labels: ArrayLike,
-    database_codes: Codes | Ranker,
-    database_labels: ArrayLike,
+    query_codes: CodesLike | Queries,
+    query_labels: Any,
+    database_codes: CodesLike | Ranker,
+    database_labels: Any,
     *,
-    top: int | None = None,
+    top: int | Iterable[int] | None = None,
+    graded: bool = False,
     ties: str = "expected",
     denominator: str = "retrieved",
     empty: str = "skip",
@@ -40,22 +40,31 @@ def evaluate(
 ) -> Report:
     """Measure how well distance ranks the database items that share a label.
 
-    `Codes` are ranked by Hamming distance. Codes with a distance of their own, such as
-    `QuantisedCodes` and `WeightedCodes`, are ranked by that: any database with `distances`.
+    Codes are ranked by Hamming distance. Codes with a distance of their own, such as
+    `QuantisedCodes` and `WeightedCodes`, are ranked by that: any database with a method
+    `distances`.
 
-    Codes of K bits know only K + 1 distances, so most items are tied and a ranking is not unique.
-    By default every figure is the exact expectation over all orders of the tied items.
+    Codes of K bits have only K + 1 distances, so most items are tied and a ranking is not unique.
+    By default every metric is the exact expectation over all orders of the tied items.
 
     Parameters
     ----------
-    query_codes, database_codes : Codes, or whatever has real-valued distances
-        Q and N codes of the same number of bits; or a database whose `distances(queries)` returns
-        an array (Q, N), with queries that it understands. See `Hasher.encode_queries`.
-    query_labels, database_labels : array_like
-        Class numbers, (Q,) and (N,), or matrices of zeros and ones, (Q, c) and (N, c). An item is
+    query_codes, database_codes : Codes, or array_like of shapes (Q, K) and (N, K)
+        Codes of the same number of bits. Arrays and torch tensors contain -1 and +1. Or a database
+        whose `distances(queries)` returns an array (Q, N), with the queries that it takes. See
+        `Hasher.encode_queries`.
+    query_labels, database_labels : array_like, or list of lists of str
+        One label per image: (Q,) and (N,) class numbers or class names. Several labels per image:
+        matrices of 0 and 1, (Q, c) and (N, c), or a list of names for each image. An item is
         relevant to a query when they share at least one label.
-    top : int, optional
-        Look at the first `top` items only (MAP@top); by default at the whole database.
+    top : int or iterable of int, optional
+        Cutoffs of MAP. With an integer, `Report.map` is MAP@top. With several, `Report.map` is
+        over the whole ranking, and `Report.map_at` has MAP at each cutoff. Default: the whole
+        ranking only.
+    graded : bool
+        Measure NDCG and ACG too (`Report.ndcg_at`, `Report.acg_at`), where the relevance of an
+        item is the number of labels that it shares with the query. Counting takes longer for
+        images with several labels.
     ties : {"expected", "stable", "optimistic", "pessimistic"}
         Order of items at the same distance: the expectation over all orders, the order of the
         database, relevant items first, or relevant items last. Concerns average precision only.
@@ -71,7 +80,8 @@ def evaluate(
     radius : int
         Hamming distance for `Report.precision_radius` and `Report.empty_balls`.
     cutoffs : iterable of int
-        Ranks for `Report.precision_at` and `Report.recall_at`; those beyond N are left out.
+        Ranks for `Report.precision_at`, `recall_at`, `ndcg_at` and `acg_at`; those beyond N are
+        left out.
     device : {"auto", "cpu", "cuda"}
         Where to count Hamming distances; "auto" takes a GPU when there is one and the task is
         large.
@@ -93,57 +103,72 @@ def evaluate(
     (0.9167, 0.6666666666666666)
     >>> evaluate(query, [0], database, [0, 0, 1, 1], ties="optimistic").map
     1.0
+
+    Arrays of -1 and +1, class names, and MAP at two cutoffs:
+
+    >>> report = evaluate(
+    ...     query.signs(), ["cat"], database.signs(), ["cat", "cat", "dog", "dog"], top=[1, 2]
+    ... )
+    >>> report.map_at
+    {1: 1.0, 2: 1.0}
     """
-    cutoffs, top, radius = list(cutoffs), plain(top), plain(radius)
-    convention: dict[str, Any] = {"top": top, "ties": ties, "denominator": denominator}
+    cutoffs, tops, radius = list(cutoffs), _as_tops(top), plain(radius)
+    convention: dict[str, Any] = {"ties": ties, "denominator": denominator}
     check_conventions(**convention, empty=empty, radius=radius, cutoffs=cutoffs)
     if chunk is not None:
         check_whole("chunk", chunk, 1)
-    ranks = np.array([n for n in sorted(set(cutoffs)) if n <= len(database_codes)], np.int64)
-    if isinstance(database_codes, Codes) and isinstance(query_codes, Codes):
-        task = Task(query_codes, query_labels, database_codes, database_labels)
-        found = _by_hamming(task, ranks, radius, device, chunk, convention, skip=empty == "skip")
+    queries, database = _as_pair(query_codes, database_codes)
+    ranks = np.array([n for n in sorted(set(cutoffs)) if n <= len(database)], np.int64)
+    asked = _Asked(ranks, ranks if graded else ranks[:0], radius, empty == "skip")
+    convention["tops"] = tops
+    by_hamming = isinstance(database, Codes)
+    if by_hamming:
+        task = Task(queries, query_labels, database, database_labels)
+        found = _by_hamming(task, asked, device, chunk, convention)
     else:
-        ranker = _check_ranker(query_codes, database_codes)
-        ranked = RankedTask(query_codes, query_labels, ranker, database_labels)
-        found = _by_distance(ranked, ranks, chunk, convention, skip=empty == "skip")
+        ranked = RankedTask(queries, query_labels, database, database_labels)
+        found = _by_distance(ranked, asked, chunk, convention)
     precisions = found.average_precision
-    empty_queries = int(np.isnan(precisions).sum())
+    empty_queries = int(np.isnan(precisions[:, 0]).sum())
     if empty == "zero":
         precisions = np.nan_to_num(precisions, nan=0.0)
-    cut = found.cut
+    maps = [float(np.nanmean(column)) for column in precisions.T]
+    cut, graded_at = found.cut, asked.graded_ranks.tolist()
     return Report(
-        map=float(np.nanmean(precisions)),
-        average_precision=precisions,
+        map=maps[0],
+        map_at={n: value for n, value in zip(tops, maps, strict=True) if n is not None},
+        average_precision=precisions[:, 0],
         empty_queries=empty_queries,
         precision_radius=found.precision_radius,
         empty_balls=found.empty_balls,
         precision_at=dict(zip(cut.at.tolist(), cut.precision.tolist(), strict=True)),
         recall_at=dict(zip(cut.at.tolist(), cut.recall.tolist(), strict=True)),
+        ndcg_at=dict(zip(graded_at, found.normalized_gain.tolist(), strict=True)),
+        acg_at=dict(zip(graded_at, found.average_gain.tolist(), strict=True)),
         pr_curve=found.ranking,
         pr_lookup=found.lookup,
         pr_lookup_pooled=found.pooled_lookup,
-        bits=database_codes.bits,
-        queries=len(query_codes),
-        database=len(database_codes),
-        top=top,
+        bits=database.bits,
+        queries=len(queries),
+        database=len(database),
+        top=tops[0],
         ties=ties,
         denominator=denominator,
         empty=empty,
-        radius=radius if isinstance(database_codes, Codes) else None,
+        radius=radius if by_hamming else None,
     )
 
 
 def check_conventions(
     *,
-    top: int | None = None,
+    top: int | Iterable[int] | None = None,
     ties: str = "expected",
     denominator: str = "retrieved",
     empty: str = "skip",
     radius: int = 2,
     cutoffs: Sequence[int] = CUTOFFS,
 ) -> None:
-    """Raise a ValueError unless `evaluate` takes these options: before long work, say.
+    """Raise a ValueError unless `evaluate` takes these options: check them before long work.
 
     Examples
     --------
@@ -155,95 +180,117 @@ def check_conventions(
     _check_choice("ties", ties, TIES)
     _check_choice("denominator", denominator, DENOMINATORS)
     _check_choice("empty", empty, EMPTY)
-    if top is not None:
-        check_whole("top", top, 1)
+    _as_tops(top)
     check_whole("radius", radius, 0)
     for cutoff in cutoffs:
         check_whole("every cutoff", cutoff, 1)
 
 
+class _Asked(NamedTuple):
+    """What to measure besides average precision."""
+
+    ranks: NDArray[np.int64]
+    graded_ranks: NDArray[np.int64]
+    radius: int
+    skip: bool
+
+
 class _Found(NamedTuple):
-    """The figures of a report that depend on how the database is ranked."""
+    """The metrics of a report that depend on how the database is ranked."""
 
     average_precision: NDArray[np.float64]
     cut: Curve
     ranking: Curve
-    lookup: Curve
-    pooled_lookup: Curve
-    precision_radius: float
-    empty_balls: int
+    average_gain: NDArray[np.float64]
+    normalized_gain: NDArray[np.float64]
+    lookup: Curve = NO_CURVE
+    pooled_lookup: Curve = NO_CURVE
+    precision_radius: float = float("nan")
+    empty_balls: int = 0
 
 
 def _by_hamming(
-    task: Task,
-    ranks: NDArray[np.int64],
-    radius: int,
-    device: str,
-    chunk: int | None,
-    convention: dict[str, Any],
-    *,
-    skip: bool,
+    task: Task, asked: _Asked, device: str, chunk: int | None, convention: dict[str, Any]
 ) -> _Found:
-    histograms = task.count(device, chunk)
+    gains = None
+    if len(asked.graded_ranks):
+        histograms, gains = task.count_gains(device, chunk)
+    else:
+        histograms = task.count(device, chunk)
     _check_any_relevant(histograms.relevant)
     precisions = average_precision(task, histograms, **convention)
-    if skip:
-        answerable = histograms.relevant.any(axis=1)
-        histograms = Histograms(histograms.items[answerable], histograms.relevant[answerable])
+    if asked.skip:
+        answerable = np.asarray(histograms.relevant.any(axis=1))
+        histograms = Histograms(*(each[answerable] for each in histograms))
+        gains = gains and gains.of(answerable)
+    graded = np.empty(0), np.empty(0)
+    if gains:
+        buckets = histograms.items, gains, asked.graded_ranks
+        graded = average_gain(*buckets).mean(axis=0), normalized_gain(*buckets).mean(axis=0)
     return _Found(
         precisions,
-        curves.at_ranks(histograms, ranks),
+        curves.at_ranks(histograms, asked.ranks),
         curves.by_ranking(histograms),
+        *graded,
         curves.by_lookup(histograms),
         curves.by_pooled_lookup(histograms),
-        float(curves.precision_within(histograms, radius).mean()),
-        _empty_balls(histograms, radius),
+        float(curves.precision_within(histograms, asked.radius).mean()),
+        _empty_balls(histograms, asked.radius),
     )
 
 
 def _by_distance(
-    task: RankedTask,
-    ranks: NDArray[np.int64],
-    chunk: int | None,
-    convention: dict[str, Any],
-    *,
-    skip: bool,
+    task: RankedTask, asked: _Asked, chunk: int | None, convention: dict[str, Any]
 ) -> _Found:
     along = curves.curve_ranks(len(task.database))
-    every = np.union1d(ranks, along)
-    ranked = task.measure(every, chunk, **convention)
+    every = np.union1d(asked.ranks, along)
+    ranked = task.measure(every, asked.graded_ranks, chunk, **convention)
     _check_any_relevant(ranked.total)
-    counted = ranked.total > 0 if skip else np.ones(len(ranked.total), np.bool_)
+    counted = ranked.total > 0 if asked.skip else np.ones(len(ranked.total), np.bool_)
     hits, total = ranked.hits[counted], ranked.total[counted]
 
     def curve(at: NDArray[np.int64]) -> Curve:
         return curves.averaged(hits.compress(np.isin(every, at), axis=1), total, at)
 
-    nothing = Curve(np.empty(0), np.empty(0), np.empty(0, np.int64))
     return _Found(
         ranked.average_precision,
-        curve(ranks),
+        curve(asked.ranks),
         curve(along),
-        nothing,
-        nothing,
-        float("nan"),
-        0,
+        ranked.average_gain[counted].mean(axis=0),
+        ranked.normalized_gain[counted].mean(axis=0),
     )
 
 
-def _check_ranker(queries: Codes | Queries, database: Codes | Ranker) -> Ranker:
-    """Return the database, or raise unless it has distances of its own."""
-    if isinstance(database, Codes):
+def _as_tops(top: int | Iterable[int] | None) -> list[int | None]:
+    """Cutoffs of average precision, of which the first is that of `Report.map`."""
+    if top is None:
+        return [None]
+    if isinstance(top, str) or not isinstance(top, Iterable):
+        return [check_whole("top", top, 1)]
+    several = sorted({check_whole("every cutoff of top", each, 1) for each in top})
+    if not several:
+        raise ValueError("top is empty; pass an integer, several, or None for the whole ranking")
+    return [None, *several]
+
+
+def _as_pair(queries: Any, database: Any) -> tuple[Any, Any]:
+    """Queries and database as `Codes`, or as given if the database has its own distances."""
+    if hasattr(database, "distances"):
+        return queries, database
+    return _as_codes("query", queries), _as_codes("database", database)
+
+
+def _as_codes(role: str, codes: Any) -> Codes:
+    """Return the codes of the queries or the database, given as `Codes` or as -1 and +1."""
+    if not isinstance(codes, Codes | list | tuple) and not hasattr(codes, "__array__"):
         raise ValueError(
-            "a database of Codes is ranked by Hamming distance from queries that are Codes, got "
-            f"{type(queries).__name__}; encode both with the same hasher, {_WRAP}"
+            f"{role} codes are Codes or an array of -1 and +1, got {type(codes).__name__}; encode "
+            "the images with a hasher, or pass a database with a method `distances`"
         )
-    if not hasattr(database, "distances"):
-        raise ValueError(
-            "a database is Codes, or has a method `distances` of its own, got "
-            f"{type(database).__name__}; encode it with a hasher, {_WRAP}"
-        )
-    return database
+    try:
+        return as_codes(codes)
+    except ValueError as error:
+        raise ValueError(f"{role} codes: {error}") from error
 
 
 def _empty_balls(histograms: Histograms, radius: int) -> int:

@@ -10,15 +10,22 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bitprint.evaluation import kernels
 from bitprint.evaluation.average_precision import average_precision
+from bitprint.evaluation.gains import (
+    Gains,
+    average_gain,
+    check_levels,
+    gain_of,
+    normalized_gain,
+)
 from bitprint.evaluation.histograms import Histograms, check_task
 from bitprint.parallel import on_every_core
-from bitprint.supervision import similarity
+from bitprint.supervision import shared_labels
 
-_PAIRS = 2**19  # query-item pairs ranked at once on each core, about 60 bytes each
+_PAIRS = 2**19  # query-item pairs ranked at once on each core, about 70 bytes each
 
 
 class Queries(Protocol):
@@ -47,17 +54,21 @@ class Ranked(NamedTuple):
 
     Attributes
     ----------
-    average_precision : ndarray of float64, shape (Q,)
-        NaN for queries without a relevant item.
+    average_precision : ndarray of float64, shape (Q, T)
+        At every cutoff; NaN for queries without a relevant item.
     total : ndarray of int64, shape (Q,)
         Relevant items of each query.
     hits : ndarray of float64, shape (Q, P)
         Expected relevant items among the first n.
+    average_gain, normalized_gain : ndarray of float64, shape (Q, G)
+        Expected ACG and NDCG of the first n.
     """
 
     average_precision: NDArray[np.float64]
     total: NDArray[np.int64]
     hits: NDArray[np.float64]
+    average_gain: NDArray[np.float64]
+    normalized_gain: NDArray[np.float64]
 
 
 class RankedTask:
@@ -70,22 +81,28 @@ class RankedTask:
     database : Ranker
         N items.
     query_labels, labels : array_like
-        Class numbers, (Q,) and (N,), or matrices of zeros and ones, (Q, c) and (N, c).
+        As in `evaluate`.
     """
 
-    def __init__(
-        self, queries: Queries, query_labels: ArrayLike, database: Ranker, labels: ArrayLike
-    ) -> None:
+    def __init__(self, queries: Queries, query_labels: Any, database: Ranker, labels: Any) -> None:
         self.queries, self.database = queries, database
         self.query_labels, self.labels = check_task(queries, query_labels, database, labels)
 
-    def measure(self, ranks: NDArray[np.int64], chunk: int | None = None, **options: Any) -> Ranked:
+    def measure(
+        self,
+        ranks: NDArray[np.int64],
+        graded_ranks: NDArray[np.int64],
+        chunk: int | None = None,
+        **options: Any,
+    ) -> Ranked:
         """Rank all queries, `chunk` at a time.
 
         Parameters
         ----------
         ranks : ndarray of int64, shape (P,)
             Where to count hits, in increasing order.
+        graded_ranks : ndarray of int64, shape (G,)
+            Where to measure graded relevance; it costs nothing if this is empty.
         chunk : int, optional
             Queries whose distances are in memory at once, on each core.
         **options
@@ -95,10 +112,16 @@ class RankedTask:
         def measured(rows: slice) -> Ranked:
             ranking = self.rank(rows)
             histograms = ranking.histograms
+            no_gain = np.empty((len(histograms.items), 0))
+            graded = no_gain, no_gain
+            if len(graded_ranks):
+                buckets = histograms.items, ranking.gains(), graded_ranks
+                graded = average_gain(*buckets), normalized_gain(*buckets)
             return Ranked(
                 average_precision(ranking, histograms, **options),
                 histograms.relevant.sum(axis=1),
                 kernels.expected_hits(*histograms, ranks),
+                *graded,
             )
 
         most = chunk or max(1, _PAIRS // len(self.database))
@@ -107,13 +130,17 @@ class RankedTask:
 
     def rank(self, rows: slice) -> Ranking:
         """Rank the database for some of the queries."""
+        return Ranking(*self.compare(rows))
+
+    def compare(self, rows: slice) -> tuple[NDArray[np.floating], NDArray]:
+        """Distances and numbers of shared labels for some of the queries, both (q, N)."""
         distances = np.asarray(self.database.distances(self.queries[rows]))
-        relevant = similarity(self.query_labels[rows], self.labels)
-        if distances.shape != relevant.shape:
-            raise ValueError(f"distances of shape {distances.shape}, expected {relevant.shape}")
+        shared = shared_labels(self.query_labels[rows], self.labels)
+        if distances.shape != shared.shape:
+            raise ValueError(f"distances of shape {distances.shape}, expected {shared.shape}")
         if np.isnan(distances).any():
             raise ValueError("distances contain NaN, which has no rank")
-        return Ranking(distances, relevant)
+        return distances, shared
 
 
 class Ranking:
@@ -122,30 +149,49 @@ class Ranking:
     Parameters
     ----------
     distances : ndarray, shape (q, N)
-    relevant : ndarray of bool, shape (q, N)
+    shared : ndarray, shape (q, N)
+        Number of labels that an item shares with a query.
 
     Examples
     --------
-    >>> ranking = Ranking(np.array([[0.5, 0.1, 0.5]]), np.array([[True, True, False]]))
+    >>> ranking = Ranking(np.array([[0.5, 0.1, 0.5]]), np.array([[1, 2, 0]]))
     >>> ranking.histograms.items.tolist(), ranking.histograms.relevant.tolist()
     ([[1, 2]], [[1, 1]])
     """
 
-    def __init__(self, distances: NDArray[np.floating], relevant: NDArray[np.bool_]) -> None:
+    def __init__(self, distances: NDArray[np.floating], shared: NDArray) -> None:
         order = np.argsort(distances, axis=1, kind="stable")
         ranked = np.take_along_axis(distances, order, axis=1)
-        self._relevant = np.take_along_axis(relevant, order, axis=1)
+        self._shared = np.take_along_axis(shared, order, axis=1).astype(np.int32)
+        self._relevant = self._shared > 0
         buckets = np.zeros(ranked.shape, np.int64)
         np.cumsum(ranked[:, 1:] != ranked[:, :-1], axis=1, out=buckets[:, 1:])
-        width = int(buckets.max()) + 1
-        buckets += width * np.arange(len(buckets))[:, None]
-        shape = (len(buckets), width)
-        items = np.bincount(buckets.ravel(), minlength=len(buckets) * width)
-        hits = np.bincount(buckets[self._relevant], minlength=len(buckets) * width)
-        self.histograms = Histograms(items.reshape(shape), hits.reshape(shape))
+        self._buckets, self._width = buckets, int(buckets.max()) + 1
+        self.histograms = Histograms(self._totals(None), self._totals(self._relevant))
 
-    def stable_sums(self, histograms: Histograms, top: int) -> NDArray[np.float64]:
-        """Sum of precisions and number of hits up to `top`, ties in database order, (q, 2)."""
-        relevant = self._relevant[:, :top]
-        precision = relevant.cumsum(axis=1) / np.arange(1, relevant.shape[1] + 1)
-        return np.stack([(precision * relevant).sum(axis=1), relevant.sum(axis=1)], axis=1)
+    def gains(self) -> Gains:
+        """Totals of graded relevance in each bucket."""
+        most = int(self._shared.max())
+        check_levels(most + 1)
+        levels = [np.bincount(row, minlength=most + 1) for row in self._shared]
+        gain = self._totals(gain_of(self._shared), float)
+        return Gains(self._totals(self._shared), gain, np.array(levels))
+
+    def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Sum of precisions and number of hits up to each of `tops`, (q, T, 2).
+
+        `tops` increase; ties are in database order.
+        """
+        ranks = np.arange(1, self._relevant.shape[1] + 1)
+        precision = self._relevant.cumsum(axis=1) / ranks * self._relevant
+        both = np.stack([precision, self._relevant], axis=2)
+        sums: NDArray[np.float64] = both.cumsum(axis=1)[:, tops - 1]
+        return sums
+
+    def _totals(self, amounts: NDArray | None, dtype: type = np.int64) -> NDArray:
+        """Sum of the amounts in each bucket, by default of ones, shape (q, B)."""
+        count = len(self._buckets)
+        places = self._buckets + self._width * np.arange(count)[:, None]
+        weights = None if amounts is None else amounts.ravel()
+        totals = np.bincount(places.ravel(), weights, count * self._width)
+        return totals.reshape(count, self._width).astype(dtype)

@@ -1,4 +1,4 @@
-"""Report: what an evaluation measured, for programs and for people."""
+"""Report: the result of an evaluation, with a printed table."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from numpy.typing import NDArray
 
 from bitprint.evaluation.curves import Curve
 
+_NAME = "{:<22}"
+_MOST_MAPS = 3  # rows and columns of the printed table; the report itself has all cutoffs
+_MOST_COLUMNS = 4
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """What `evaluate` measured, with the conventions it used.
+    """The metrics that `evaluate` measured, and its options.
+
+    `print(report)` prints a short table.
 
     Attributes
     ----------
     map : float
-        Mean average precision.
+        Mean average precision: MAP@top if `top` is an integer, otherwise over the whole ranking.
+    map_at : dict of int to float
+        MAP at each cutoff that `evaluate` was given as `top`.
     average_precision : ndarray of float64, shape (Q,)
-        Per query; NaN for a query without a relevant item when those are skipped.
+        The terms of `map`; NaN for a query without a relevant item when those are skipped.
     empty_queries : int
         Queries without a relevant item in the database. With `empty` "skip" nothing below but
         `queries` counts them; with "zero" their precision is 0, and no recall counts them.
@@ -30,6 +38,10 @@ class Report:
         Queries with nothing within distance `radius`, whose precision there is such a 0.
     precision_at, recall_at : dict of int to float
         Precision and recall of the first n items, expected over the order of tied items.
+    ndcg_at, acg_at : dict of int to float
+        Graded relevance of the first n items, expected in the same way; empty unless `graded`.
+        ACG is the mean number of labels that an item shares with the query. NDCG discounts a gain
+        of 2^r - 1 for r shared labels by log2(1 + rank), relative to the best possible ranking.
     pr_curve : Curve
         Precision and recall along the ranked list, averaged over queries.
     pr_lookup : Curve
@@ -38,7 +50,9 @@ class Report:
         The same with the hits of all queries in one pool.
     bits, queries, database : int
         Size of the task: K, Q and N.
-    top, ties, denominator, empty, radius
+    top : int or None
+        The cutoff of `map`.
+    ties, denominator, empty, radius
         The options of `evaluate`.
 
     Notes
@@ -53,12 +67,17 @@ class Report:
     >>> import bitprint as bp
     >>> codes = bp.Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
     >>> report = bp.evaluate(codes, [0, 1, 1], codes, [0, 1, 1], cutoffs=[1, 2])
-    >>> print(report.summary())
+    >>> print(report)
     3 queries, 3 database items, 4 bits
-    MAP 0.9444 (ties expected)
-    precision within radius 2 0.6667 (0 queries find nothing there)
-    precision@1 1.0000
-    precision@2 0.6667
+    MAP                     0.9444  ties: expected
+    precision, radius 2     0.6667  0 queries with no item there
+                                @1      @2
+    precision               1.0000  0.6667
+    recall                  0.6667  0.8333
+    >>> report.summary() == str(report)
+    True
+    >>> report
+    Report(MAP 0.9444, 3 queries, 3 database items, 4 bits)
     >>> report.average_precision.round(4).tolist(), round(report.precision_radius2, 4)
     ([1.0, 0.8333, 1.0], 0.6667)
     >>> json.loads(json.dumps(report.as_dict()))["recall_at"]
@@ -66,12 +85,15 @@ class Report:
     """
 
     map: float
+    map_at: dict[int, float]
     average_precision: NDArray[np.float64]
     empty_queries: int
     precision_radius: float
     empty_balls: int
     precision_at: dict[int, float]
     recall_at: dict[int, float]
+    ndcg_at: dict[int, float]
+    acg_at: dict[int, float]
     pr_curve: Curve
     pr_lookup: Curve
     pr_lookup_pooled: Curve
@@ -92,7 +114,7 @@ class Report:
         return float(self.pr_lookup.precision[min(2, self.bits)])
 
     def as_dict(self) -> dict[str, Any]:
-        """All but the per-query figures, in types that `json.dumps` takes."""
+        """All but the per-query metrics, in types that `json.dumps` takes."""
         curves = ("pr_curve", "pr_lookup", "pr_lookup_pooled")
         left_out = ("average_precision", *curves)
         figures = {name: value for name, value in vars(self).items() if name not in left_out}
@@ -105,22 +127,63 @@ class Report:
         return figures
 
     def summary(self) -> str:
-        """A few lines for people."""
-        depth = "" if self.top is None else f"@{self.top}"
-        convention = f"ties {self.ties}"
-        if self.top is not None:
-            convention += f", divided by {self.denominator}"
-        lines = [
-            f"{self.queries} queries, {self.database} database items, {self.bits} bits",
-            f"MAP{depth} {self.map:.4f} ({convention})",
-        ]
+        """Return the table that `print(report)` prints."""
+        lines = [self._size(), *self._map_lines()]
         if self.radius is not None:
-            lines.append(
-                f"precision within radius {self.radius} {self.precision_radius:.4f} "
-                f"({self.empty_balls} queries find nothing there)"
-            )
-        lines += [f"precision@{n} {value:.4f}" for n, value in self.precision_at.items()]
+            note = f"{self.empty_balls} queries with no item there"
+            lines.append(_row(f"precision, radius {self.radius}", [self.precision_radius], note))
+        lines += self._cutoff_lines()
         if self.empty_queries:
             treatment = "skipped" if self.empty == "skip" else "counted as 0"
             lines.append(f"{self.empty_queries} queries without a relevant item, {treatment}")
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        return f"Report({self._depth()} {self.map:.4f}, {self._size()})"
+
+    def _size(self) -> str:
+        return f"{self.queries} queries, {self.database} database items, {self.bits} bits"
+
+    def _depth(self) -> str:
+        return "MAP" if self.top is None else f"MAP@{self.top}"
+
+    def _map_lines(self) -> list[str]:
+        """MAP, then MAP at some of the other cutoffs."""
+        cut = f"divided by: {self.denominator}"
+        note = f"ties: {self.ties}" + ("" if self.top is None else f", {cut}")
+        others = [n for n in self.map_at if n != self.top]
+        return [
+            _row(self._depth(), [self.map], note),
+            *(_row(f"MAP@{n}", [self.map_at[n]], cut) for n in _spread(others, _MOST_MAPS)),
+        ]
+
+    def _cutoff_lines(self) -> list[str]:
+        """Metrics of the first n items, for some of the cutoffs n."""
+        shown = _spread(list(self.precision_at), _MOST_COLUMNS)
+        if not shown:
+            return []
+        metrics = {
+            "precision": self.precision_at,
+            "recall": self.recall_at,
+            "NDCG": self.ndcg_at,
+            "ACG": self.acg_at,
+        }
+        return [
+            (_NAME.format("") + "".join(f"{f'@{n}':>8}" for n in shown)),
+            *(_row(name, [each[n] for n in shown]) for name, each in metrics.items() if each),
+        ]
+
+
+def _row(name: str, values: list[float], note: str = "") -> str:
+    row = _NAME.format(name) + "".join(f"{value:8.4f}" for value in values)
+    return f"{row}  {note}" if note else row
+
+
+def _spread(cutoffs: list[int], most: int) -> list[int]:
+    """At most so many of the cutoffs, evenly spread from the first to the last."""
+    if len(cutoffs) <= most:
+        return cutoffs
+    return [cutoffs[round(place)] for place in np.linspace(0, len(cutoffs) - 1, most)]

@@ -1,4 +1,4 @@
-"""The hashing methods, one file each, and their registry."""
+"""The hashing methods, one file each; `create` and `load` make them by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from bitprint.arguments import check_seed, plain
 from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._options import check_kinds, check_names
+from bitprint.methods._registry import METHODS, list_methods, method, register_method
 from bitprint.methods._store import check_about, read_model
 from bitprint.methods.bre import BRE
 from bitprint.methods.classifier import Classifier
@@ -40,7 +41,49 @@ from bitprint.methods.ssdh import SSDH
 from bitprint.methods.vdsh import VDSH
 from bitprint.training.plan import Training
 
-__all__ = ["DeepHasher", "FeatureHasher", "Hasher", "create", "list_methods", "load", "method"]
+__all__ = [
+    "BRE",
+    "CNNH",
+    "DHN",
+    "DLBHC",
+    "DPSH",
+    "DQN",
+    "DRSCH",
+    "DSCH",
+    "DSDH",
+    "DSDHA",
+    "DSDHB",
+    "DSDHC",
+    "DSPRH",
+    "DSRH",
+    "DTSH",
+    "ITQ",
+    "KLSH",
+    "KSH",
+    "LFH",
+    "LSH",
+    "METHODS",
+    "NINH",
+    "NMLSH",
+    "OPH",
+    "SBLSH",
+    "SDH",
+    "SH",
+    "SPLH",
+    "SSDH",
+    "VDSH",
+    "CNNHPlus",
+    "Classifier",
+    "DeepHasher",
+    "FastH",
+    "FeatureHasher",
+    "Hasher",
+    "create",
+    "list_methods",
+    "load",
+    "method",
+    "register_method",
+]
 
 _DATA_INDEPENDENT = (LSH, SBLSH, KLSH, NMLSH)
 _UNSUPERVISED = (SH, ITQ)
@@ -49,32 +92,8 @@ _DEEP = (CNNH, CNNHPlus, NINH, DSRH, DSCH, DRSCH, DQN, DHN, DPSH, DTSH, DLBHC, S
 _DSDH = (DSDH, DSDHA, DSDHB, DSDHC)
 _BASELINES = (Classifier,)
 
-_ALL = (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP, *_DSDH, *_BASELINES)
-METHODS: dict[str, type[Hasher]] = {cls.name: cls for cls in _ALL}
-
-
-def list_methods() -> list[str]:
-    """Names of all methods.
-
-    Examples
-    --------
-    >>> "dsdh" in list_methods()
-    True
-    """
-    return list(METHODS)
-
-
-def method(name: str) -> type[Hasher]:
-    """Return the class of a method.
-
-    Examples
-    --------
-    >>> method("itq").reference
-    'Gong and Lazebnik, CVPR 2011'
-    """
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
-    return METHODS[name]
+for _cls in (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP, *_DSDH, *_BASELINES):
+    register_method(_cls)
 
 
 def create(name: str, bits: int, **options: Any) -> Hasher:

@@ -9,23 +9,26 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitprint.arguments import check_seed, plain
 from bitprint.codes import Codes, check_bits
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
+from bitprint.evaluation.leave_one_out import leave_one_out_map
 from bitprint.methods._store import write_model
 from bitprint.supervision import check_labels, check_several_classes
 
 _BLOCK = 8192  # rows that are projected at a time
 
 
-class Hasher(BaseEstimator, ABC):
+class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
     """A method that turns images or features into codes of K bits.
 
-    A constructor stores its arguments and nothing else; what `fit` learns ends in an underscore.
+    It is a scikit-learn transformer, from images or features to codes as numbers. A constructor
+    stores its arguments and nothing else; what `fit` learns ends in an underscore.
 
     Attributes
     ----------
@@ -48,6 +51,8 @@ class Hasher(BaseEstimator, ABC):
     (Codes(1797 x 16 bits), True)
     >>> hasher.encode_queries(digits.subset([7])).hamming(codes[:10]).argmin()
     np.int64(7)
+    >>> hasher.transform(digits).shape, round(hasher.score(digits), 2)
+    ((1797, 16), 0.62)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     hasher.save(folder, data="digits")
     ...     bp.load(folder).encode(digits) == codes
@@ -56,7 +61,7 @@ class Hasher(BaseEstimator, ABC):
 
     name: ClassVar[str]
     supervision: ClassVar[Literal["none", "labels"]]
-    reference: ClassVar[str]
+    reference: ClassVar[str] = ""
 
     bits: int
 
@@ -65,12 +70,22 @@ class Hasher(BaseEstimator, ABC):
     @property
     def about(self) -> dict[str, Any]:
         """Facts about the training, such as its data, that are saved with the model."""
-        facts: dict[str, Any] = vars(self).setdefault("_about", {})
+        facts: dict[str, Any] = self.__dict__.setdefault("_about", {})
         return facts
 
     @abstractmethod
-    def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
-        """Learn from N images (an `ImageSet`) or features (N, d), and their labels."""
+    def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
+        """Learn from N images (an `ImageSet`) or features (N, d), and their labels.
+
+        Parameters
+        ----------
+        X : ImageSet, or array of shape (N, d)
+        y : array_like, optional
+            (N,) class numbers or names, or (N, c) zeros and ones; those of the image set by
+            default.
+        labels : array_like, optional
+            The former name of `y`.
+        """
 
     @abstractmethod
     def project(self, data: Data) -> NDArray[np.float32]:
@@ -83,6 +98,34 @@ class Hasher(BaseEstimator, ABC):
     def encode_queries(self, data: Data) -> Codes:
         """Codes to search with: those of `encode`, unless a method treats queries differently."""
         return self.encode(data)
+
+    def transform(self, X: Data) -> NDArray[np.int8]:
+        """Codes as -1 and +1, shape (N, K), for use in a scikit-learn pipeline."""
+        codes = self.encode(X)
+        if not isinstance(codes, Codes):
+            raise ValueError(f"codes of {self.name} are not signs; use encode, or project")
+        return codes.signs()
+
+    def score(self, X: Data, y: ArrayLike | None = None) -> float:
+        """Mean average precision of every item as a query against all other items.
+
+        An item is left out of its own ranked list, and ties count in expectation, as in
+        `bitprint.evaluate`. Higher is better, so that scikit-learn can select options by it.
+
+        Parameters
+        ----------
+        X : ImageSet, or array of shape (N, d)
+        y : array_like, optional
+            (N,) class numbers or names, or (N, c) zeros and ones; those of the image set by
+            default.
+        """
+        if y is None and isinstance(X, ImageSet):
+            y = X.labels
+        if y is None:
+            raise ValueError("score compares codes by labels: give them as y")
+        codes = self.encode(X)
+        symmetric = type(self).encode_queries is Hasher.encode_queries
+        return leave_one_out_map(codes, y, None if symmetric else self.encode_queries(X))
 
     def save(self, folder: str | os.PathLike[str], **about: Any) -> None:
         """Write `model.safetensors` and `model.json`; `bitprint.load` reads them.
@@ -130,6 +173,17 @@ class Hasher(BaseEstimator, ABC):
                 f"{self.bits}; fit it again"
             )
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self.supervision == "labels"
+        assert tags.transformer_tags is not None
+        tags.transformer_tags.preserves_dtype = []  # codes are int8, whatever the features are
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.bits
+
     def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray | None:
         """Labels as given, or those of the image set; an error where the method needs them."""
         if self.supervision == "none":
@@ -138,8 +192,24 @@ class Hasher(BaseEstimator, ABC):
             labels = data.labels
             _warn_of_unlabelled(data)
         if labels is None:
-            raise ValueError(f"{self.name} learns from labels, and none were given")
+            raise ValueError(
+                f"{self.name} learns from labels: it requires y to be passed, but the target y is "
+                "None"
+            )
         return check_labels(labels, count)
+
+
+def either(y: ArrayLike | None, labels: ArrayLike | None) -> ArrayLike | None:
+    """Return the labels, which a caller may give as `y` or as `labels`.
+
+    Examples
+    --------
+    >>> either(None, [0, 1])
+    [0, 1]
+    """
+    if y is not None and labels is not None:
+        raise ValueError("labels are given twice, as y and as labels; give y alone")
+    return labels if y is None else y
 
 
 def _warn_of_unlabelled(images: ImageSet) -> None:
@@ -152,10 +222,8 @@ def _warn_of_unlabelled(images: ImageSet) -> None:
         )
 
 
-class FeatureHasher(TransformerMixin, Hasher):
+class FeatureHasher(Hasher):
     """A method that learns from feature vectors; an `ImageSet` is read as its raw pixels.
-
-    It is a scikit-learn transformer, from features to codes as numbers.
 
     A subclass writes `_fit` and `_project` and keeps what it learns in arrays, numbers and
     strings whose names end in an underscore; validation, packing and saving are done here.
@@ -179,18 +247,28 @@ class FeatureHasher(TransformerMixin, Hasher):
     >>> hasher.check_width(3)  # it could also refuse features that are too short
     """
 
-    def fit(self, data: Data, labels: ArrayLike | None = None) -> Self:
-        """Learn from features (N, d), and labels where the method needs them."""
+    def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
+        """Learn from features (N, d), and labels where the method needs them.
+
+        Parameters
+        ----------
+        X : ImageSet, or array or data frame of shape (N, d)
+        y : array_like, optional
+            (N,) class numbers or names, or (N, c) zeros and ones; those of the image set by
+            default.
+        labels : array_like, optional
+            The former name of `y`.
+        """
         self._check_numbers()
-        features = as_features(data)
+        features = as_features(X)
         if len(features) == 0:
             raise ValueError("there are no training items")
-        labels = self._check_labels(data, labels, len(features))
-        if labels is not None:
-            check_several_classes(labels)
+        checked = self._check_labels(X, either(y, labels), len(features))
+        if checked is not None:
+            check_several_classes(checked)
         self.check_width(features.shape[1])
-        self.n_features_in_ = features.shape[1]
-        self._fit(features, labels)
+        self._check_columns(X, features, reset=True)
+        self._fit(features, checked)
         self._fitted_bits = self.bits
         return self
 
@@ -198,10 +276,7 @@ class FeatureHasher(TransformerMixin, Hasher):
         """Real-valued outputs, shape (N, K), whose signs are the codes."""
         self._check_fitted()
         features = as_features(data)
-        if features.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"{self.name} was fitted on {self.n_features_in_} features, got {features.shape[1]}"
-            )
+        self._check_columns(data, features, reset=False)
         # In blocks: a kernel against a thousand anchors is wider than the features themselves.
         outputs = np.empty((len(features), self.bits), np.float32)
         for start in range(0, len(features), _BLOCK):
@@ -215,9 +290,10 @@ class FeatureHasher(TransformerMixin, Hasher):
         `fit` asks; whoever has yet to compute the features can do so before.
         """
 
-    def transform(self, data: Data) -> NDArray[np.int8]:
-        """Codes as -1 and +1, shape (N, K), for use in a scikit-learn pipeline."""
-        return self.encode(data).signs()
+    def _check_columns(self, data: Data, features: NDArray[np.float32], *, reset: bool) -> None:
+        """Store number and names of the columns when `reset`, else compare with those stored."""
+        named = data if hasattr(data, "columns") else features
+        validate_data(self, named, reset=reset, skip_check_array=True)
 
     @abstractmethod
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None: ...
@@ -227,6 +303,8 @@ class FeatureHasher(TransformerMixin, Hasher):
 
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        if "feature_names_in_" in learned:
+            learned["feature_names_in_"] = self.feature_names_in_.tolist()
         arrays = {name: value for name, value in learned.items() if isinstance(value, np.ndarray)}
         return arrays, {name: value for name, value in learned.items() if name not in arrays}
 
@@ -236,6 +314,8 @@ class FeatureHasher(TransformerMixin, Hasher):
             raise ValueError(f"{', '.join(learned)} is not what {self.name} learns")
         for name, value in learned.items():
             setattr(self, name, value)
+        if "feature_names_in_" in learned:
+            self.feature_names_in_ = np.array(learned["feature_names_in_"], object)
         width = self._project(np.zeros((1, self.n_features_in_), np.float32)).shape[1]
         if width != self.bits:
             raise ValueError(f"weights for {width} bits in a model of {self.bits}")

@@ -9,7 +9,8 @@ import math
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import asdict, fields
 from typing import Any, ClassVar, Self, TypedDict
 
@@ -23,19 +24,27 @@ from bitprint.data.feed import Feed, Source, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import Data, as_features
 from bitprint.devices import pick_device
-from bitprint.methods._base import Hasher
+from bitprint.methods._base import Hasher, either
 from bitprint.methods.recipes import Items, check_recipe, settle
 from bitprint.nets import create_trunk, restore_trunk
 from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
-from bitprint.supervision import check_several_classes, class_count, class_matrix
+from bitprint.supervision import (
+    check_labels,
+    check_several_classes,
+    class_count,
+    class_matrix,
+    class_names,
+)
 from bitprint.training.distributed import Workers, current_workers
-from bitprint.training.loop import own_generators, train
+from bitprint.training.loop import Callback, own_generators, train
 from bitprint.training.plan import Training
 from bitprint.training.run import RunFolder
 from bitprint.training.state import State
 
 ENCODE_BATCH = 256
+_SAMPLE = 256  # training images that are looked at after training
+_NEAR_CHANCE = 0.05  # of the way from chance to a MAP of 1
 
 
 class Common(TypedDict, total=False):
@@ -216,9 +225,12 @@ class DeepHasher(Hasher):
 
     def fit(
         self,
-        data: Data,
-        labels: ArrayLike | None = None,
+        X: Data,
+        y: ArrayLike | None = None,
         *,
+        labels: ArrayLike | None = None,
+        validation: tuple[Data, ArrayLike | None] | None = None,
+        callback: Callback | None = None,
         run: str | os.PathLike[str] | None = None,
         progress: bool | str = False,
         about: dict[str, Any] | None = None,
@@ -230,21 +242,32 @@ class DeepHasher(Hasher):
 
         Parameters
         ----------
-        data : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
+        X : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
             Training images, or features for a backbone that takes them.
+        y : array_like, optional
+            (N,) class numbers or names, (N, c) zeros and ones, or a list of names per image.
+            Default: the labels of the image set.
         labels : array_like, optional
-            (N,) class numbers or (N, c) zeros and ones; those of the image set by default.
+            Another name of `y`.
+        validation : tuple of (X, y), optional
+            Images or features that do not train, and their labels. After every epoch their
+            `score` is noted as `validation_map`. It changes nothing in the training.
+        callback : callable, optional
+            Called after every epoch with a dict: the row of `metrics.csv`. An exception that it
+            raises ends the training.
         run : path, optional
-            Folder for checkpoints, `metrics.csv` and the model. A run that was interrupted goes
-            on from its last checkpoint.
+            Folder for checkpoints, `metrics.csv` and the model. Fit again with the same folder to
+            resume an interrupted training.
         progress : bool or str
             Show a progress bar; where there is no terminal, lines that begin with this text.
         about : dict, optional
             Further facts for the run's `model.json`, as in `save`.
         """
         self._check_numbers()
-        source = as_source(data)
-        labels = self._check_labels(data, labels, len(source))
+        source = as_source(X)
+        y = either(y, labels)
+        names = _label_names(X, y)
+        labels = self._check_labels(X, y, len(source))
         assert labels is not None
         check_several_classes(labels)
         settled = settle(self, Items.of(source))
@@ -266,6 +289,8 @@ class DeepHasher(Hasher):
             run=folder,
             progress=progress,
             workers=workers,
+            validate=settled._validate(net, item_shape(source), validation),
+            callback=callback if workers.first else None,
         )
         with torch.no_grad():
             settled.finish(net.eval(), state, Feed(source, device))
@@ -274,9 +299,9 @@ class DeepHasher(Hasher):
         self._fitted_bits = self.bits
         self.input_shape_ = item_shape(source)
         self.classes_ = class_count(labels)
-        self.label_names_ = _label_names(data)
+        self.label_names_ = names
         if workers.first:
-            self._warn_of_one_code(source)
+            self._warn_of_failure(source, labels)
         self._about = dict(about or {})
         if run is not None and workers.first:
             self.save(run)
@@ -362,16 +387,63 @@ class DeepHasher(Hasher):
             The training items.
         """
 
-    def _warn_of_one_code(self, source: Source) -> None:
-        # Where all outputs are equal some losses, of triplets above all, have no gradient, and
-        # nothing else tells that training ended there.
-        rows = np.unique(np.linspace(0, len(source) - 1, ENCODE_BATCH).astype(int))
+    def _validate(
+        self,
+        net: HashNetwork,
+        shape: tuple[int, ...],
+        validation: tuple[Data, ArrayLike | None] | None,
+    ) -> Callable[[], dict[str, float]] | None:
+        """Return what measures a network in training by `score`, if there are validation items."""
+        if validation is None:
+            return None
+        if not isinstance(validation, tuple) or len(validation) != 2:
+            raise ValueError("validation takes a tuple (X, y) of items and their labels")
+        X, y = validation
+        if y is None and isinstance(X, ImageSet):
+            y = X.labels
+        if y is None:
+            raise ValueError("validation needs labels: validation=(X, y)")
+        class_matrix(check_labels(y, len(as_source(X))))
+        measured = copy(self)
+        measured.net_, measured.input_shape_ = net, shape
+        measured._fitted_bits = self.bits
+
+        def validate() -> dict[str, float]:
+            training = net.training
+            try:
+                return {"validation_map": measured.score(X, y)}
+            finally:
+                net.train(training)
+
+        return validate
+
+    def _warn_of_failure(self, source: Source, labels: NDArray) -> None:
+        """Warn where the codes tell training images apart no better than chance.
+
+        Where all outputs are equal, some losses have no gradient, and training ends there.
+        """
+        rows = np.unique(np.linspace(0, len(source) - 1, _SAMPLE).astype(int))
         some = source.subset(rows) if isinstance(source, ImageSet) else source[rows]
         codes = self.encode(some)
+        advice = "train with a lower rate (lr), or for more epochs"
         if all(codes[row : row + 1] == codes[:1] for row in range(len(codes))):
             warnings.warn(
-                f"{self.name} gives one code to all of {len(rows)} training images, so it can tell"
-                " none from another; train with a lower rate (lr), or for more epochs",
+                f"{self.name} gives one code to all of {len(rows)} training images, so it cannot "
+                f"tell them apart; {advice}",
+                stacklevel=3,
+            )
+            return
+        classes = class_matrix(labels[rows])
+        shared = classes @ classes.sum(axis=0) > classes.sum(axis=1)
+        if not shared.any():
+            return  # no two of these images have a label in common
+        alike = np.clip(classes @ classes.T, 0, 1)
+        chance = (alike.sum() - np.trace(alike)) / (len(rows) * (len(rows) - 1))
+        reached = self.score(some, labels[rows])
+        if reached - chance < _NEAR_CHANCE * (1 - chance):
+            warnings.warn(
+                f"{self.name} ranks its own training images hardly better than chance (MAP "
+                f"{reached:.2f}, chance {chance:.2f}); {advice}",
                 stacklevel=3,
             )
 
@@ -562,6 +634,9 @@ def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNe
     return net
 
 
-def _label_names(data: Data) -> list[str] | None:
-    names = data.label_names if isinstance(data, ImageSet) else None
-    return None if names is None else list(names)
+def _label_names(data: Data, labels: ArrayLike | None) -> list[str] | None:
+    """Return the class names: those of the labels if they are names, else those of the images."""
+    names = None if labels is None else class_names(labels)
+    if names is not None or not isinstance(data, ImageSet) or data.label_names is None:
+        return names
+    return list(data.label_names)

@@ -59,8 +59,8 @@ class ITQ(FeatureHasher):
         """Raise a ValueError unless features are at least as many as bits."""
         if self.bits > width:
             raise ValueError(
-                f"itq makes at most as many bits as there are features, {width}, "
-                f"and {self.bits} were asked for; ask for fewer bits or give longer features"
+                f"itq makes at most as many bits as there are features, {width} feature(s), "
+                f"and bits is {self.bits}; give fewer bits or longer features"
             )
 
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None:

@@ -9,7 +9,9 @@ scratch; ``nin`` and ``nin-small``, from scratch, with their number of outputs (
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 from bitprint.nets.alexnet import AlexNet
 from bitprint.nets.cnnf import CNNF
@@ -33,9 +35,12 @@ __all__ = [
     "backbone_kind",
     "create_trunk",
     "list_backbones",
+    "register_backbone",
     "restore_trunk",
     "skips_blocks",
 ]
+
+_Class = TypeVar("_Class", bound=type[Trunk])
 
 _BACKBONES: dict[str, type[Trunk]] = {
     "mlp": MLP,
@@ -62,6 +67,56 @@ def list_backbones() -> list[str]:
     True
     """
     return list(_BACKBONES)
+
+
+def register_backbone(name: str) -> Callable[[_Class], _Class]:
+    """Make a network available as `backbone=name`: to deep methods, `load` and the command line.
+
+    Use it as a decorator; it sets the `name` of the class. A class that is defined again, as when
+    a cell of a notebook runs twice, replaces the earlier one; any other class of the same name is
+    refused. A process that loads a model with this backbone registers it first.
+
+    Parameters
+    ----------
+    name : str
+        Without spaces, commas or colons.
+
+    Returns
+    -------
+    callable
+        Takes a subclass of `Trunk` and returns it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> @register_backbone("mean-colour")
+    ... class MeanColour(Trunk):
+    ...     out_features, preprocess = 3, torch.nn.Identity()
+    ...
+    ...     def forward(self, inputs):
+    ...         return inputs.float().mean(dim=(1, 2))
+    >>> create_trunk("mean-colour", input_shape=(8, 8, 3)).describe()
+    {'name': 'mean-colour'}
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[^\s,:]+", name):
+        raise ValueError(f"a backbone needs a name without spaces, commas or colons, got {name!r}")
+
+    def register(cls: _Class) -> _Class:
+        if not (isinstance(cls, type) and issubclass(cls, Trunk)):
+            raise ValueError(f"a backbone is a subclass of bitprint.nets.Trunk, got {cls!r}")
+        known = _BACKBONES.get(name)
+        if known is not None and _origin(known) != _origin(cls):
+            raise ValueError(
+                f"{cls.__name__} needs another name: {name!r} is "
+                f"{known.__module__}.{known.__name__}"
+            )
+        if known is not cls and cls in _BACKBONES.values():
+            raise ValueError(f"{cls.__name__} is registered already, as {cls.name!r}")
+        cls.name = name
+        _BACKBONES[name] = cls
+        return cls
+
+    return register
 
 
 def backbone_kind(backbone: Any) -> Literal["features", "pretrained", "scratch"]:
@@ -146,6 +201,10 @@ def restore_trunk(description: dict[str, Any]) -> Trunk:
     """
     options = dict(description)
     return _lookup(options.pop("name", None))(**options)
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
 
 
 def _lookup(name: Any) -> type[Trunk]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -51,6 +53,39 @@ def finish_average(net: nn.Module, state: State) -> None:
     with torch.no_grad():
         for name, value in _followed(net).items():
             value.copy_(state.tensors.pop(_PREFIX + name))
+
+
+@contextmanager
+def averaged(net: nn.Module, state: State, average: float) -> Iterator[None]:
+    """Give the network its averaged weights for a while; where `average` is 0 there are none.
+
+    Examples
+    --------
+    >>> net, state = nn.Linear(1, 1, bias=False), State(torch.zeros(1), torch.zeros(1, 1), 1)
+    >>> start_average(net, state)
+    >>> before = net.weight.item()
+    >>> with torch.no_grad():
+    ...     _ = net.weight.add_(1.0)
+    >>> with averaged(net, state, 0.99):
+    ...     net.weight.item() == before
+    True
+    >>> net.weight.item() == before + 1.0
+    True
+    """
+    if not average:
+        yield
+        return
+    followed = _followed(net)
+    own = {name: value.detach().clone() for name, value in followed.items()}
+    try:
+        with torch.no_grad():
+            for name, value in followed.items():
+                value.copy_(state.tensors[_PREFIX + name])
+        yield
+    finally:
+        with torch.no_grad():
+            for name, value in followed.items():
+                value.copy_(own[name])
 
 
 def _followed(net: nn.Module) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bitprint.data.feed import Feed
 from bitprint.nets.network import HashNetwork
+from bitprint.training.average import averaged
 from bitprint.training.distributed import ALONE, Workers
 from bitprint.training.graphs import false_alarms_unsaid
 from bitprint.training.order import balanced_order
@@ -23,6 +24,9 @@ from bitprint.training.run import RunFolder
 from bitprint.training.state import Objective, State
 from bitprint.training.step import Step
 from bitprint.training.whole_batch import whole_batches
+
+Callback = Callable[[dict[str, Any]], object]
+"""Takes the figures of an epoch."""
 
 _DRAWING = threading.RLock()
 
@@ -62,6 +66,8 @@ def train(
     run: RunFolder | None = None,
     progress: bool | str = False,
     workers: Workers = ALONE,
+    validate: Callable[[], dict[str, float]] | None = None,
+    callback: Callback | None = None,
 ) -> list[dict[str, Any]]:
     """Train `net` in place; return the figures of every epoch.
 
@@ -90,6 +96,11 @@ def train(
     workers : Workers
         The processes that train together, each with its part of `feed`. The first of them writes
         and reports.
+    validate : callable, optional
+        Measures the network after every epoch, with averaged weights where there are some; its
+        figures become columns of `metrics.csv`.
+    callback : callable, optional
+        Called after every epoch with its figures. An exception that it raises ends the training.
 
     Examples
     --------
@@ -131,6 +142,9 @@ def train(
                 raise FloatingPointError(_not_finite("network", epoch, run))
             row: dict[str, Any] = {"epoch": epoch + 1, "loss": total, **losses}
             row |= objective.after_epoch(state)
+            if validate is not None:
+                with averaged(net, state, training.average):
+                    row |= validate()
             # All have computed the same; where their hardware rounds differently, one counts.
             workers.copy_from_first(state.tensors.values())
             seconds = time.perf_counter() - started
@@ -141,6 +155,8 @@ def train(
                 run.write_metrics(history)
                 if run.due() or epoch + 1 == training.epochs:
                     run.save(history, net, step.optimizer, state)
+            if callback is not None:
+                callback(dict(row))
     step.finish()
     return history
 

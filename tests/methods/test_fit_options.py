@@ -1,0 +1,90 @@
+"""What `fit` of a deep method takes besides items and labels."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import bitprint as bp
+
+RNG = np.random.default_rng(0)
+LABELS = np.arange(60) % 3
+FEATURES = (np.eye(3)[LABELS] * 4 + RNG.standard_normal((60, 3))).astype(np.float32)
+HELD_LABELS = np.arange(30) % 3
+HELD = (np.eye(3)[HELD_LABELS] * 4 + RNG.standard_normal((30, 3))).astype(np.float32)
+
+
+def create(**options):
+    return bp.create("dsdh", bits=8, **({"epochs": 3, "device": "cpu"} | options))
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_validation_logs_the_score_of_every_epoch(average, tmp_path):
+    hasher = create(average=average)
+    hasher.fit(FEATURES, LABELS, validation=(HELD, HELD_LABELS), run=tmp_path)
+    logged = [row["validation_map"] for row in hasher.history_]
+    assert len(logged) == 3
+    assert logged[-1] == hasher.score(HELD, HELD_LABELS)
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        assert [float(row["validation_map"]) for row in csv.DictReader(file)] == logged
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_validation_does_not_change_the_training(average):
+    plain = create(average=average).fit(FEATURES, LABELS)
+    measured = create(average=average)
+    measured.fit(FEATURES, LABELS, validation=(HELD, HELD_LABELS))
+    np.testing.assert_array_equal(plain.project(HELD), measured.project(HELD))
+
+
+def test_validation_takes_names_and_an_image_set():
+    images = bp.ImageSet(RNG.integers(0, 255, (12, 8, 8, 3), np.uint8), labels=np.arange(12) % 2)
+    hasher = create(epochs=1, backbone="small").fit(images, validation=(images, None))
+    assert 0 <= hasher.history_[0]["validation_map"] <= 1
+    names = np.array(["cat", "dog", "cow"])
+    create(epochs=1).fit(FEATURES, names[LABELS], validation=(HELD, names[HELD_LABELS]))
+
+
+@pytest.mark.parametrize(
+    ("validation", "complaint"),
+    [
+        (HELD, r"^validation takes a tuple \(X, y\)"),
+        ((HELD, None), r"^validation needs labels: validation=\(X, y\)$"),
+        ((HELD, HELD_LABELS[:4]), "30"),
+    ],
+)
+def test_wrong_validation_is_refused_before_training(validation, complaint):
+    rows = []
+    with pytest.raises(ValueError, match=complaint):
+        create().fit(FEATURES, LABELS, validation=validation, callback=rows.append)
+    assert rows == []
+
+
+def test_callback_gets_the_rows_and_can_end_training():
+    rows = []
+    hasher = create().fit(FEATURES, LABELS, callback=rows.append)
+    assert rows == hasher.history_
+
+    def stop(row):
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        create().fit(FEATURES, LABELS, callback=stop)
+
+
+def test_labels_may_be_given_by_either_name():
+    codes = [
+        create().fit(FEATURES, LABELS).encode(HELD),
+        create().fit(FEATURES, y=LABELS).encode(HELD),
+        create().fit(X=FEATURES, labels=LABELS).encode(HELD),
+    ]
+    assert codes[0] == codes[1] == codes[2]
+
+
+def test_codes_no_better_than_chance_warn(recwarn):
+    create(lr=0.0, trunk_lr=0.0).fit(RNG.standard_normal((60, 3)), LABELS)
+    assert "hardly better than chance" in str(recwarn[0].message)
+    recwarn.clear()
+    create(epochs=20).fit(FEATURES, LABELS)
+    assert not recwarn.list
