@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -43,12 +44,12 @@ import bitprint as bp
 from bitprint.data import open_images, split_for
 from bitprint.features import extract
 from bitprint.methods.dsdh import DSDH, class_weights, pair_weights
-from bitprint.methods.recipes import training_recipe
-from bitprint.training.plan import Training
+from bitprint.nets.mlp import MLP
 from bitprint.training.state import State
 
 METHODS = ("dsdh", "sdh", "dlbhc", "dtsh", "ksh", "itq")
-DEEP = ("dsdh", "dlbhc", "dtsh")
+BATCH = 128
+CREATE = MLP.create
 BITS = (8, 16, 32, 64, 256)
 WIDTH = 64  # of Gaussian features
 QUERIES = 5  # of each Gaussian class; at least QUERIES_IN_ALL in all
@@ -207,24 +208,33 @@ class Varied(DSDH):
     def prepare(self, state: State) -> None:
         """Overwrite the weights of images and of kinds of pairs."""
         super().prepare(state)
+        if "codes" in self.change:  # random signs of each image, as in "paper"
+            generator = torch.Generator().manual_seed(int(self.seed))
+            coins = torch.randint(0, 2, (len(state), self.bits), generator=generator)
+            state.tensors["B"] = (2.0 * coins - 1).to(state.device)
         if "limit" in self.change and "weights" in state.tensors:
             state.tensors["weights"] = class_weights(state.classes, self.change["limit"])
         if "power" in self.change or "limit" in self.change:
-            weights, power = state.tensors.get("weights"), self.change.get("power", 0.75)
-            state.tensors["kinds"] = pair_weights(state.labels, weights, power)
+            weights, power = state.tensors.get("weights"), self.change.get("power", 1.0)
+            state.tensors["kinds"] = pair_weights(state.labels, weights) ** power
 
 
 def hasher_of(method: str, bits: int, seed: int, images: int) -> Any:
     """A hasher with recommended settings, changed as the method's name says."""
     name, *changes = method.split()
     change = {key: float(value) for key, value in (pair.split("=") for pair in changes)}
-    options = training_recipe("mlp", images) if name in DEEP else {}
+    options: dict[str, Any] = {}
     if "steps" in change:
-        options["epochs"] = max(5, round(change["steps"] / -(-images // options["batch_size"])))
+        options["epochs"] = max(5, round(change["steps"] / -(-images // BATCH)))
     for key in ("lr", "weight_decay", "trunk_lr", "average"):
         options |= {key: change[key]} if key in change else {}
-    if name == "dsdh":
-        hasher = Varied(bits, mode="balanced", training=Training(**options), seed=seed)
+    if "hidden" in change:
+        width = (int(change["hidden"]),)
+        MLP.create = classmethod(lambda cls, shape, source, pretrained: cls(shape[0], width))
+    else:
+        MLP.create = CREATE
+    if name == "dsdh" and change:
+        hasher = Varied(bits, seed=seed, **options)
         hasher.change = change
         return hasher
     return bp.create(name, bits, seed=seed, **options)
@@ -248,16 +258,15 @@ def measure(name: str, method: str, bits: int, seed: int, options: Options) -> d
         "images": len(learn),
         "map": round(report.map, 4),
         "train_seconds": round(seconds, 1),
-        "options": _spelled(hasher, len(learn), labels),
+        "options": _spelled(hasher),
         "commit": _commit(),
         "hardware": f"{os.cpu_count()} CPU cores ({platform.machine()})",
     }
 
 
-def _spelled(hasher: Any, images: int, labels: NDArray) -> str:
+def _spelled(hasher: Any) -> str:
     """All settings in one cell."""
-    settings = hasher.get_params(deep=False)
-    settings |= vars(settings.pop("training", None) or object.__new__(type("", (), {})))
+    settings = getattr(hasher, "settings_", None) or hasher.get_params(deep=False)
     return " ".join(
         f"{key}={value}"
         for key, value in settings.items()

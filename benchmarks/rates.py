@@ -14,7 +14,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,14 +25,12 @@ from many_classes import read_rows, write_rows
 from bitprint.data import ImageSet, open_images
 from bitprint.experiments.cells import Cell, run_cell
 from bitprint.methods import dsdh
-from bitprint.methods.recipes import training_recipe
 
 METHODS = (
     *("dsdh", "dtsh", "dlbhc", "dhn", "dpsh", "dqn", "dsrh", "ssdh", "dsprh"),
     *("cnnh", "cnnh+", "ninh", "dsch", "drsch", "dsdh-a", "dsdh-b", "dsdh-c"),
 )
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
-LEARNED_FROM = 3000
 KEY = ("variant", "bits", "seed", "lr", "epochs")
 WEIGHTS = dsdh.pair_weights
 
@@ -47,12 +45,11 @@ def measure(variant: str, bits: int, seed: int, lr: float, epochs: int, backbone
     """Train one cell and return its row."""
     method, *changes = variant.split()
     change = dict(pair.split("=") for pair in changes)
-    options: dict[str, Any] = training_recipe(backbone, LEARNED_FROM)
-    options |= {"backbone": backbone, "lr": lr, "epochs": epochs or options["epochs"]}
-    dsdh.pair_weights = partial(WEIGHTS, power=float(change.pop("power", 0.75)))
+    power = float(change.pop("power", 1.0))
+    dsdh.pair_weights = lambda *given: WEIGHTS(*given) ** power
+    options: dict[str, Any] = {"backbone": backbone, "lr": lr}
+    options |= {"epochs": epochs} if epochs else {}
     options |= {key: number(value) for key, value in change.items()}
-    if method == "dsdh":
-        options = {"mode": "balanced"} | options
     cell = Cell("cifar10", 1, variant, method, backbone, bits, seed, True, options=options)
     started = time.perf_counter()
     done = run_cell(cell, images_of("cifar10"))
@@ -61,7 +58,9 @@ def measure(variant: str, bits: int, seed: int, lr: float, epochs: int, backbone
 
 
 def number(text: str) -> Any:
-    """A whole number, a number or a word."""
+    """A truth value, a whole number, a number or a word."""
+    if text in ("true", "false"):
+        return text == "true"
     for kind in (int, float):
         try:
             return kind(text)

@@ -222,12 +222,12 @@ def class_weights(classes: Tensor, most: float = 10.0) -> Tensor:
     return weights / weights.mean()
 
 
-def pair_weights(labels: Tensor, weights: Tensor | None = None, power: float = 0.75) -> Tensor:
+def pair_weights(labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """Weights of dissimilar and of similar pairs, shape (2,), that balance the two kinds.
 
-    Half of the number of pairs over the number of its own kind, to the given power: with 1 both
-    kinds have equal weight in sum, which is too much for long codes. Where images have several
-    labels, the pairs of at most 1,024 images, evenly spaced, with all images are counted.
+    Half of the number of pairs over the number of pairs of its kind, so that both kinds have equal
+    weight in sum. Where images have several labels, the pairs of at most 1,024 images, evenly
+    spaced, with all images are counted.
 
     Parameters
     ----------
@@ -235,12 +235,10 @@ def pair_weights(labels: Tensor, weights: Tensor | None = None, power: float = 0
         Class numbers, or zeros and ones.
     weights : Tensor, shape (N,), optional
         Weights of images: a pair has the product of its two.
-    power : float
-        0 gives all pairs equal weights.
 
     Examples
     --------
-    >>> pair_weights(torch.tensor([0, 0, 1, 2]), power=1.0)
+    >>> pair_weights(torch.tensor([0, 0, 1, 2]))
     tensor([0.8000, 1.3333])
     """
     if weights is None:
@@ -258,7 +256,7 @@ def pair_weights(labels: Tensor, weights: Tensor | None = None, power: float = 0
         ]
         alike, every = torch.stack(parts).sum(), weights[rows].sum() * weights.sum()
     sums = torch.stack([every - alike, alike]).clamp(min=weights.square().mean())
-    return (every / 2 / sums) ** power
+    return every / 2 / sums
 
 
 def separated_codes(count: int, bits: int, generator: torch.Generator) -> Tensor:

@@ -194,9 +194,9 @@ def _recommended(backbone: Any, kind: str, images: int, views: int) -> dict[str,
     epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, views // max(images, 1)))
     if kind == "scratch":
         return _RECOMMENDED | {"epochs": epochs}
-    pretrained = _RECOMMENDED | _AVERAGED | {"lr": _PRETRAINED_RATE}
+    pretrained = _RECOMMENDED | _AVERAGED
     if images > _FEW:
-        return pretrained | {"epochs": _EPOCHS_WITH_MANY}
+        return pretrained | {"epochs": _EPOCHS_WITH_MANY, "lr": _PRETRAINED_RATE}
     blocks = {"drop_blocks": 0.2} if skips_blocks(backbone) else {}
     return pretrained | _GENTLE | blocks | {"epochs": epochs}
 
