@@ -40,6 +40,14 @@ class DPSH(DeepHasher):
 
     name = "dpsh"
     reference = "Li, Wang and Kang, IJCAI 2016"
+    tuned = {
+        "recommended few pretrained": {
+            "lr": 1e-4,
+            "freeze_norms": False,
+            "cutmix": 0.0,
+            "drop_blocks": 0.0,
+        }
+    }
 
     def __init__(
         self,
