@@ -47,7 +47,7 @@ def main() -> None:
         training, queries, database = map(
             images.subset, (split.training, split.queries, split.database)
         )
-    _, options = training_of(given.row, given.bits, 1, given.backbone)
+    _, options = training_of(given.row, given.bits, given.backbone)
     hasher = create(given.row.partition(" ")[0], given.bits, seed=given.seed, **options)
     assert isinstance(hasher, DeepHasher)
     with stage("train"):

@@ -32,8 +32,6 @@ import bitprint as bp
 from bitprint.data import ImageSet, open_images, split_for
 from bitprint.features import extract
 from bitprint.methods.dsdh import DSDH, class_weights
-from bitprint.methods.recipes import training_recipe
-from bitprint.training.plan import Training
 from bitprint.training.state import State
 
 HELD_OUT, LEAST = 100, 8
@@ -86,8 +84,7 @@ def network(method: str, rate: float, backbone: str) -> Maker:
     """Return what makes a hasher for bits, seed and number of images."""
 
     def make(bits: int, seed: int, images: int) -> Any:
-        training = training_recipe(backbone, images) | {"lr": rate}
-        return bp.create(method, bits, backbone=backbone, seed=seed, **training)
+        return bp.create(method, bits, backbone=backbone, seed=seed, lr=rate)
 
     return make
 
@@ -96,8 +93,7 @@ def balanced(kind: type[DSDH], backbone: str) -> Maker:
     """Return what makes DSDH by the recipe, of one of the kinds above."""
 
     def make(bits: int, seed: int, images: int) -> DSDH:
-        training = Training(**training_recipe(backbone, images))
-        return kind(bits, mode="balanced", backbone=backbone, training=training, seed=seed)
+        return kind(bits, backbone=backbone, seed=seed)
 
     return make
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bitprint.codes import Codes
-from bitprint.data.folder import _read_csv
+from bitprint.data.label_csv import read_label_csv
 from bitprint.methods import create, load
 from bitprint.photos.files import Picture, list_pictures
 from bitprint.photos.kept import KeptFeatures
@@ -192,7 +192,7 @@ def make_table(folder: Path) -> None:
 
 def read_labels(folder: Path) -> object:
     """Read a CSV as the labels of a folder."""
-    return _read_csv(folder / "labels.csv")
+    return read_label_csv(folder / "labels.csv", folder)
 
 
 def read_listing(folder: Path) -> object:

@@ -13,7 +13,7 @@ from bitprint import cli
 from bitprint.cli import _adding
 from bitprint.cli._codes import is_codes, read_ids, write_codes
 from bitprint.data import draw_shapes
-from bitprint.photos import Photos
+from bitprint.photos import Photos, choosing
 
 SCENES = draw_shapes(24, size=16)
 
@@ -149,7 +149,7 @@ def test_encode_json_prints_the_counts(album, tmp_path):
 def test_a_list_without_labels_is_told(album, model):
     table = Path("list.csv")
     table.write_text("file,tags\nalbum/cats/0.png,tom\n")
-    line = "list.csv: has no column label, and gives pictures none"
+    line = "list.csv: no column label, so its images get no labels"
     for _ in range(2):
         result = call("index", "add", "photos.bp", table, "--model", model)
         assert result.stderr.splitlines().count(line) == 1
@@ -163,29 +163,29 @@ def test_without_a_model_one_is_learned(album):
     result = call("index", "add", "photos.bp", album, "--bits", 16)
     assert "6 new" in result.stdout
     assert "model: ITQ, 16 bits, on efficientnet-lite0 features (" in result.stdout
-    assert "learned from 6 pictures" in result.stderr
+    assert "learned a model from 6 images" in result.stderr
     assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
 
 
 def test_few_pictures_have_the_model_that_comes_with_bitprint(album):
     result = call("index", "add", "photos.bp", album)
-    assert "6 pictures, too few to learn from: codes are by coco-64" in result.stderr
+    assert "6 images: too few to learn a model, using coco-64" in result.stderr
     assert "model: DSDH, 64 bits, on efficientnet-lite0 features (" in result.stdout
     assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
 
 
 def test_enough_pictures_have_a_model_of_their_own(album, monkeypatch):
-    monkeypatch.setattr(_adding, "FEW", 6)
+    monkeypatch.setattr(choosing, "FEW", 6)
     result = call("index", "add", "photos.bp", album)
     assert "model: ITQ, 64 bits, on efficientnet-lite0 features (" in result.stdout
 
 
 def test_a_model_of_few_pictures_is_mentioned_when_there_are_many(album, monkeypatch):
-    monkeypatch.setattr(_adding, "FEW", 6)
+    monkeypatch.setattr(choosing, "FEW", 6)
     first = call("index", "add", "photos.bp", album / "cats", "--bits", 16)
     assert "too few" not in first.stderr
     second = call("index", "add", "photos.bp", album / "dogs")
-    assert "was learned from 3 pictures, too few for the 6 it holds now" in second.stderr
+    assert "was learned from 3 images, too few for the 6 images in it" in second.stderr
     again = call("index", "add", "photos.bp", album / "dogs")
     assert "too few" not in again.stderr
 
@@ -220,7 +220,7 @@ def test_several_folders_and_files_at_once(album, model, tmp_path):
 
 def test_folders_learn_one_model_together(album):
     result = call("index", "add", "photos.bp", album / "cats", album / "dogs", "--bits", 8)
-    assert "learned from 6 pictures" in result.stderr
+    assert "learned a model from 6 images" in result.stderr
     assert "6 new, 0 unchanged, 0 skipped, 6 in the index" in result.stdout
 
 
@@ -455,7 +455,7 @@ def test_errors_name_what_is_missing(album, model):
     assert not Path("a.bp").exists()
     run("index", "add", "a.bp", album, "--model", model)
     assert "no such image file" in refused("search", "a.bp", "nowhere.jpg")
-    assert f"{album}: a folder; name one picture" in refused("search", "a.bp", album)
+    assert f"{album}: a folder; name one image file" in refused("search", "a.bp", album)
     Path("empty").mkdir()
     assert "empty: no pictures found" in refused("index", "add", "b.bp", "empty", "--model", model)
     assert "empty: no pictures found" in refused("index", "add", "b.bp", "empty")
@@ -569,3 +569,24 @@ def test_labels_that_have_changed_are_told(album, model):
     )
     assert "0 new, 2 unchanged, 0 skipped" in run("index", "add", "photos.bp", "list.csv")
     assert json.loads(run("index", "add", "photos.bp", "list.csv", "--json"))["relabelled"] == 0
+
+
+def test_the_defaults_in_the_help_are_those_of_photos():
+    assert (_adding.BITS, _adding.FEW) == (choosing.BITS, choosing.FEW)
+
+
+def test_a_hit_that_is_removed_meanwhile_is_searched_for_again(album, model, monkeypatch):
+    run("index", "add", "photos.bp", album, "--model", model)
+    search, gone = bp.Index.search, str((album / "cats" / "2.png").resolve())
+
+    def search_and_remove(self, *arguments):
+        found = search(self, *arguments)
+        if gone in self.ids():
+            with bp.Index.open("photos.bp") as other:
+                other.remove([gone])
+        return found
+
+    monkeypatch.setattr(bp.Index, "search", search_and_remove)
+    names = found("search", "photos.bp", gone, "-k", 6)
+    assert len(names) == 5
+    assert "2.png" not in names

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bitprint.methods import METHODS
+from bitprint.methods import METHODS, DeepHasher
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -15,6 +15,7 @@ DOCS = Path(__file__).parents[1] / "docs"
     [
         "add_a_method.md",
         "own_photos.md",
+        "pytorch.md",
         "reproduce.md",
         "scale.md",
         "scikit_learn.md",
@@ -31,11 +32,28 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
 
 def check_own_photos(names, printed):
     assert "Added(new=61, unchanged=0, skipped=[], left_out=[], relabelled=0)" in printed
-    assert Path(names["ids"][0, 0]).name in ("scene-07.jpg", "smaller.png")
+    first, *_ = printed.splitlines()
+    assert first == f"0 {Path('pictures/smaller.png').resolve()}"
+    assert Path(names["hits"][0].path).name in ("scene-07.jpg", "smaller.png")
     assert any(
         {"scene-07.jpg", "smaller.png"} <= {Path(i).name for i in group.ids}
         for group in names["groups"]
     )
+
+
+def check_pytorch(names, printed):
+    by_hand, by_fit = (float(found) for found in re.findall(r"MAP (0\.\d+)", printed))
+    assert by_hand > 0.7
+    assert by_fit > 0.7
+    assert re.findall(r"^(True|False)$", printed, re.MULTILINE) == ["True", "True"]
+    assert names["ids"].shape == (200, 5)
+
+
+def test_criteria_of_the_pytorch_page_name_every_deep_method():
+    page = (DOCS / "pytorch.md").read_text().partition("### What each method needs")[2]
+    named = re.findall(r"`([\w+-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
+    deep = [name for name, cls in METHODS.items() if issubclass(cls, DeepHasher)]
+    assert sorted(named) == sorted([*deep, "vdsh"])
 
 
 def check_reproduce(names, printed):
@@ -72,6 +90,7 @@ def check_scikit_learn(names, printed):
 
 EXPECTED = {
     "own_photos.md": check_own_photos,
+    "pytorch.md": check_pytorch,
     "reproduce.md": check_reproduce,
     "add_a_method.md": check_add_a_method,
     "scale.md": check_scale,

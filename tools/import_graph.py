@@ -20,6 +20,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "uses": ("web", "cluster", "export", "demo", "experiments"),
     "collections": ("photos",),
     "what consumes codes": ("search",),
+    "workflows": ("workflows",),
     "from images to codes": ("methods", "features"),
     "training": ("training",),
     "metrics": ("evaluation",),

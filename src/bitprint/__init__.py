@@ -48,11 +48,15 @@ if TYPE_CHECKING:
         create,
         list_methods,
         load,
+        load_bytes,
         register_method,
     )
+    from bitprint.methods.criterion import criterion
     from bitprint.nets import register_backbone
+    from bitprint.photos import Photos
     from bitprint.search.index import Index
     from bitprint.search.stores import open_index
+    from bitprint.training.indexed import IndexedDataset
     from bitprint.training.plan import Training
     from bitprint.workflows import evaluate_split, split, train
 
@@ -92,13 +96,17 @@ __all__ = [
     "FastH",
     "ImageSet",
     "Index",
+    "IndexedDataset",
+    "Photos",
     "Training",
     "__version__",
     "create",
+    "criterion",
     "evaluate",
     "evaluate_split",
     "list_methods",
     "load",
+    "load_bytes",
     "open_images",
     "open_index",
     "register_backbone",
@@ -113,7 +121,10 @@ _HOMES = {
     "Codes": "bitprint.codes",
     "ImageSet": "bitprint.data.images",
     "Index": "bitprint.search.index",
+    "IndexedDataset": "bitprint.training.indexed",
+    "Photos": "bitprint.photos",
     "Training": "bitprint.training.plan",
+    "criterion": "bitprint.methods.criterion",
     "evaluate": "bitprint.evaluation.metrics",
     "evaluate_split": "bitprint.workflows",
     "open_images": "bitprint.data",

@@ -18,18 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.data import ImageSet, Split, open_images, split_for
-from bitprint.data.vectors import Data
+from bitprint.data.inputs import Data, read_inputs
 from bitprint.devices import pick_device
 from bitprint.features import extract, width
 from bitprint.methods import DeepHasher, FeatureHasher, Hasher, create
 from bitprint.methods import method as method_class
-from bitprint.methods._deep import as_source
 from bitprint.methods._store import read_description
+from bitprint.methods.estimate import estimate_training, spell_time
 from bitprint.methods.recipes import Items, settle
 from bitprint.nets import backbone_kind
 from bitprint.supervision import check_several_classes
 from bitprint.training.distributed import current_workers
-from bitprint.training.estimate import estimate_training, spell_time
 from bitprint.training.run import holds_checkpoint, other_run
 
 if TYPE_CHECKING:
@@ -60,8 +59,8 @@ class ImageSplit:
     >>> parts = split(load_digits(), seed=0)
     >>> parts
     ImageSplit('digits/1', seed 0: 185 queries, 1612 training, 1612 database)
-    >>> len(parts.queries), parts.rows.map_at
-    (185, None)
+    >>> len(parts.training), len(parts.queries), len(parts.database), parts.rows.map_at
+    (1612, 185, 1612, None)
     """
 
     images: ImageSet
@@ -215,6 +214,9 @@ def train(
     if isinstance(data, str | os.PathLike):
         name = str(data) if name is None else name
         data = open_images(data)
+    if not isinstance(data, ImageSplit | ImageSet):
+        data, found = read_inputs(data)
+        labels = found if labels is None else labels
     if not isinstance(data, ImageSplit | ImageSet):
         return _fit(hasher, data, labels, out, progress, {}, note)
     images = data.images if isinstance(data, ImageSplit) else data
@@ -395,7 +397,7 @@ def _fit(
 
 def _announce(hasher: DeepHasher, items: Any, note: Note) -> None:
     """Note the settings of a training, and how long it will take on a CPU."""
-    source = as_source(items)
+    source, _ = read_inputs(items)
     settled = settle(hasher, Items.of(source))
     spelled = " ".join(f"{k}={v}" for k, v in settled._settings().items() if v is not None)
     note(f"{hasher.recipe} settings (override with --set): {spelled}")

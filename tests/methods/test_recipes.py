@@ -1,5 +1,6 @@
 """Recipes fill in every option that is not given, in one place."""
 
+import json
 from dataclasses import asdict
 
 import numpy as np
@@ -220,3 +221,74 @@ def test_a_model_stores_its_recipe_and_all_settings(tmp_path):
     assert loaded.settings_ == hasher.settings_
     assert loaded.training_ == hasher.training_
     assert (loaded.recipe, loaded.settings_["mode"]) == ("recommended", "balanced")
+
+
+# ---- runs and models of versions without recipes
+
+PIXELS = np.arange(4 * 32 * 32 * 3, dtype=np.int64).reshape(4, 32, 32, 3).astype(np.uint8)
+FOUR = bp.ImageSet(PIXELS, labels=[0, 0, 1, 1])
+SIX, SIX_LABELS = np.eye(6, dtype=np.float32), np.array([0, 0, 0, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "source", "identity"),
+    [
+        ("dsdh", {"epochs": 2, "lr": 0.1}, SIX, "9a38a16f39dd88a9dcc8449dfd156b59"),
+        ("dtsh", {"eta": 3.0}, SIX, "1403e52d863b2d531bbd94c599c0a4b6"),
+        ("cnnh", {"epochs": 1, "backbone": "cnnh"}, FOUR, "4e9b20c0ee4064c0250b678d0ab35477"),
+        ("dpsh", {"epochs": 1, "seed": 3}, FOUR, "a645bf53c3581270289669dc5bf7ce6e"),
+    ],
+)
+def test_identity_of_original_runs_has_not_changed(name, options, source, identity):
+    """The identities are those that the last version without recipes wrote."""
+    hasher = bp.create(name, 8, recipe="original", **options)
+    labels = source.labels if source is FOUR else SIX_LABELS
+    settled = settle(hasher, Items.of(source))
+    assert settled._identity(source, labels, hasher.backbone).startswith(identity)
+
+
+def interrupt(row):
+    if row["epoch"] == 2:
+        raise KeyboardInterrupt
+
+
+def test_a_run_begun_without_recipes_resumes_as_original(tmp_path, monkeypatch):
+    def create(**options):
+        return bp.create("dsdh", 8, epochs=4, lr=0.1, device="cpu", **options)
+
+    straight = create(recipe="original").fit(SIX, SIX_LABELS)
+    with monkeypatch.context() as patch:
+        patch.setattr("bitprint.training.run._RECIPES", {})
+        with pytest.raises(KeyboardInterrupt):
+            create(recipe="original").fit(SIX, SIX_LABELS, run=tmp_path, callback=interrupt)
+    resumed = create()
+    with pytest.warns(UserWarning, match="it resumes by that"):
+        resumed.fit(SIX, SIX_LABELS, run=tmp_path)
+    assert resumed.recipe == bp.load(tmp_path).recipe == "original"
+    np.testing.assert_array_equal(resumed.project(SIX), straight.project(SIX))
+
+
+def test_a_run_of_another_recipe_is_refused(tmp_path):
+    create = {"bits": 8, "epochs": 4, "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        bp.create("dsdh", recipe="original", **create).fit(
+            SIX, SIX_LABELS, run=tmp_path, callback=interrupt
+        )
+    with pytest.raises(ValueError, match="other options or other data"):
+        bp.create("dsdh", **create).fit(SIX, SIX_LABELS, run=tmp_path)
+
+
+def test_a_model_without_a_recipe_loads_as_original(tmp_path):
+    bp.create("dsdh", 8, epochs=1, recipe="original").fit(SIX, SIX_LABELS).save(tmp_path)
+    document = json.loads((tmp_path / "model.json").read_text())
+    settings = document["fitted"].pop("settings")
+    plan = {name: settings[name] for name in asdict(Training())}
+    document["options"] = {
+        "bits": 8, "mode": "paper", "mu": None, "nu": None, "eta": None, "backbone": "auto",
+        "training": plan, "device": "auto", "seed": 0,
+    }  # fmt: skip
+    (tmp_path / "model.json").write_text(json.dumps(document))
+    loaded = bp.load(tmp_path)
+    assert (loaded.recipe, loaded.mode) == ("original", "paper")
+    assert loaded.training_ == Training(**plan)
+    assert loaded.encode(SIX).bits == 8

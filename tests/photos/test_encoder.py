@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -6,6 +8,7 @@ from bitprint.data import draw_shapes
 from bitprint.data.images import ImageSet
 from bitprint.features import deep_features, gist
 from bitprint.methods import create
+from bitprint.methods.itq import ITQ
 from bitprint.photos.encoder import Encoder, Features
 
 SCENES = draw_shapes(30, size=32)
@@ -106,3 +109,34 @@ def test_a_deep_model_on_features_serves_with_them(tmp_path):
     assert encoder.describe() == "DSDH, 8 bits, on gist features"
     assert encoder.encode_squares(SCENES.pixels) == hasher.encode(features(SCENES.pixels))
     assert Encoder.from_files(encoder.files).identity == encoder.identity
+
+
+def test_the_files_that_were_read_stay(tmp_path, monkeypatch):
+    """Another version may store other options, which would change the identity."""
+    saved = []
+    original = ITQ._export
+    monkeypatch.setattr(ITQ, "_export", lambda self: saved.append(self) or original(self))
+    create("itq", bits=16).fit(SCENES).save(tmp_path, features="pixels", data="mine")
+    document = json.loads((tmp_path / "model.json").read_bytes())
+    document["options"].pop("seed")
+    (tmp_path / "model.json").write_text(json.dumps(document))
+    saved.clear()
+    encoder = Encoder.load(tmp_path)
+    twin = Encoder.from_files(encoder.files)
+    assert twin.identity == encoder.identity
+    assert twin.files == encoder.files
+    stored = json.loads(encoder.files["model.json"])
+    assert stored["options"] == document["options"]
+    assert stored["about"] == {"features": "pixels", "size": 32, "pictures": None}
+    assert saved == []
+
+
+def test_identity_is_computed_when_asked_for(monkeypatch):
+    saved = []
+    original = ITQ._export
+    monkeypatch.setattr(ITQ, "_export", lambda self: saved.append(self) or original(self))
+    encoder = Encoder(create("itq", bits=16).fit(SCENES))
+    encoder.encode(list(SCENES.pixels))
+    assert saved == []
+    assert encoder.identity == encoder.identity
+    assert len(saved) == 1

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from bitprint.data.label_csv import has_label_column
 from bitprint.photos.files import (
     content_digest,
-    gives_labels,
     is_gone,
     list_pictures,
     printable,
@@ -151,7 +151,7 @@ def test_a_csv_whose_columns_are_written_otherwise(tmp_path, header):
     write(tmp_path / "a.jpg")
     table = write(tmp_path / "list.csv", f"{header}\na.jpg,cat\n".encode())
     assert labels_by_name(table) == {"a.jpg": ("cat",)}
-    assert gives_labels(table)
+    assert has_label_column(table)
 
 
 def test_empty_cells_at_the_end_do_no_harm(tmp_path):

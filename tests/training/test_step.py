@@ -38,6 +38,7 @@ def test_frozen_norms_keep_their_averages_and_still_learn_their_weights():
 def test_norms_that_see_all_gpus_are_frozen_too():
     net = nn.Sequential(OrderedDict(trunk=nn.BatchNorm2d(3), head=nn.Linear(3, 3)))
     net.trunk = nn.SyncBatchNorm.convert_sync_batchnorm(net.trunk)
+    net.trunk.optimized = True
     for frozen in (True, False):
         Step(net, None, None, Training(freeze_norms=frozen), ALONE).begin_epoch()
         assert net.training

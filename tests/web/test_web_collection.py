@@ -2,11 +2,13 @@ import re
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bitprint.codes import Codes
 from bitprint.search.index import Index
+from bitprint.web import create_app
 from bitprint.web.collection import KEY_PATTERN, Collection, Search, id_of, key_of, readable
 from bitprint.web.models import code_pattern, parse_code
 
@@ -126,3 +128,43 @@ def test_a_result_that_goes_away_before_it_is_described_is_searched_for_again(tm
         index.search = search_and_remove
         answers = collection.search([Search(bytes(1), 5, 8, "")])
     assert [one.name for one in answers[0]] == ["stays"]
+
+
+def test_an_index_of_codes_with_any_attachment_is_served(codes_file):
+    with Index.open(codes_file) as index:
+        index.attach({"note": b"of last year", "models": b"none"})
+        code = index.codes([7]).packed.tobytes()
+    collection = Collection.open(codes_file)
+    with collection.index:
+        assert collection.encoder is None
+        collection.warm_up()
+        [[hit]] = collection.search([Search(code, k=1, radius=0, label="")])
+        assert (hit.distance, hit.code) == (0, code)
+
+
+def test_a_server_of_codes_with_an_attachment_answers(codes_file):
+    with Index.open(codes_file) as index:
+        index.attach({"places.json": b"{}"})
+    collection = Collection.open(codes_file)
+    with (
+        collection.index,
+        TestClient(create_app(collection), base_url="http://127.0.0.1") as client,
+    ):
+        info = client.get("/api/info").json()
+        assert (info["codes"], info["model"], info["uploads"]) == (50, None, None)
+        found = client.post("/api/search", json={"id": key_of(3), "k": 1}).json()
+        assert found["results"][0]["distance"] == 0
+
+
+def test_an_index_that_cannot_be_served_is_closed(photos_file, monkeypatch):
+    opened = []
+
+    def refuse(index):
+        opened.append(index)
+        raise ValueError("damaged")
+
+    monkeypatch.setattr("bitprint.web.collection.Photos", refuse)
+    with pytest.raises(ValueError, match="damaged"):
+        Collection.open(photos_file)
+    with pytest.raises(ValueError, match="closed"):
+        len(opened[0])

@@ -14,16 +14,11 @@ from bitprint.cli._shared import counted, list_skipped, note, progress_bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bitprint.photos import Photos
+    from bitprint.photos import Chosen, Photos
     from bitprint.photos.files import Listing, Source
 
-BITS = 64
-"""Length of the codes of an index whose model is learned, unless it is said."""
-
-FEW = 100
-"""With fewer pictures than this a new index has the model that comes with Bitprint."""
-
-_READY_MADE = Path("coco-64")
+# The values of `bitprint.photos.choosing`, for the help texts, which import nothing slow.
+BITS, FEW = 64, 100
 
 _PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` holds
 
@@ -56,79 +51,51 @@ def _is_partitioned(name: str) -> bool:
 def _add_pictures(
     path: str, sources: Sequence[Source], model: Path | None, bits: int | None
 ) -> dict[str, Any]:
-    from bitprint.photos.sources import list_for_new
-    from bitprint.search.stores import index_exists
+    from bitprint.photos import Photos
 
+    if model is not None and bits is not None:
+        raise typer.BadParameter("--bits is for an index without --model, which has its own")
     to_add: Sequence[Source | Listing] = sources
-    if index_exists(path):
-        photos = _open(path, model, bits)
-    else:
-        if model is not None and bits is not None:
-            raise typer.BadParameter("--bits is for an index without --model, which has its own")
-        listing = list_for_new(sources)
-        photos = _create(path, listing, model, bits)
-        to_add = [listing]
-    with photos:
+    with Photos.open_or_create(path, model=model, bits=bits) as photos:
+        with progress_bar("learning") as progress:
+            chosen = photos.choose_model(*sources, progress=progress)
+        if chosen is not None:
+            _note_model(chosen)
+            to_add = [chosen.listing]
         with progress_bar("encoding") as progress:
             added = photos.add(*to_add, progress=progress)
         list_skipped(added.skipped)
-        _mind_unlabelled(sources)
-        if added.new:
-            _mind_few(photos)
-        return added._asdict() | {"held": len(photos.index), "model": photos.index.model}
+        _note_unlabelled(sources)
+        if added.new and photos.has_outgrown_model():
+            _note_outgrown(photos)
+        return added._asdict() | {"held": len(photos), "model": photos.index.model}
 
 
-def _mind_unlabelled(sources: Sequence[Source]) -> None:
-    """Say of which lists there is no column of labels: it may have another name."""
-    from bitprint.photos.files import gives_labels
+def _note_model(chosen: Chosen) -> None:
+    images = counted(chosen.images, "image")
+    if chosen.origin == "ready-made":
+        note(f"{images}: too few to learn a model, using coco-64 (--bits learns one anyway)")
+    elif chosen.origin == "learned":
+        note(f"learned a model from {images} without labels")
+
+
+def _note_unlabelled(sources: Sequence[Source]) -> None:
+    """Report CSVs without a column of labels, which may have another name."""
+    from bitprint.data.label_csv import has_label_column
 
     for source in sources:
         if isinstance(source, str) and source.lower().endswith(".csv"):
             path = Path(source)
-            if path.is_file() and not gives_labels(path):
-                note(f"{source}: has no column label, and gives pictures none")
+            if path.is_file() and not has_label_column(path):
+                note(f"{source}: no column label, so its images get no labels")
 
 
-def _mind_few(photos: Photos) -> None:
-    """Say so when a model that was learned from few pictures makes the codes of many."""
-    encoder, held = photos.encoder, len(photos.index)
-    if encoder.hasher.name == "itq" and encoder.pictures and encoder.pictures < FEW <= held:
-        note(
-            f"the model of this index was learned from {counted(encoder.pictures, 'picture')}, too "
-            f"few for the {held} it holds now; a new index would learn from all of them"
-        )
-
-
-def _open(path: str, model: Path | None, bits: int | None) -> Photos:
-    from bitprint.photos import Photos
-    from bitprint.search.closing import on_error
-    from bitprint.search.stores import open_index
-
-    index = open_index(path, bits=bits)
-    with on_error(index.close):
-        photos = Photos(index)
-        if model is not None:
-            photos.check_model(model)
-    return photos
-
-
-def _create(path: str, listing: Listing, model: Path | None, bits: int | None) -> Photos:
-    from bitprint.photos import Photos
-    from bitprint.photos.encoder import Encoder
-
-    held = len(listing.pictures)
-    if model is None and bits is None and held < FEW:
-        note(
-            f"{counted(held, 'picture')}, too few to learn from: codes are by {_READY_MADE}, "
-            "unless --bits asks for a model of their own"
-        )
-        model = _READY_MADE
-    if model is None:
-        with progress_bar("learning") as progress:
-            photos = Photos.learn(path, listing, bits=bits or BITS, progress=progress)
-        note(f"learned from {counted(photos.encoder.pictures or 0, 'picture')} without labels")
-        return photos
-    return Photos.create(path, Encoder.load(model))
+def _note_outgrown(photos: Photos) -> None:
+    learned_from = counted(photos.encoder.pictures or 0, "image")
+    note(
+        f"the model of this index was learned from {learned_from}, too few for the "
+        f"{len(photos)} images in it; a new index would learn from all of them"
+    )
 
 
 def _add_codes(path: str, file: Path) -> dict[str, Any]:

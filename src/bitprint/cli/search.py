@@ -25,9 +25,9 @@ from bitprint.cli._shared import (
 from bitprint.files import no_part_left
 
 if TYPE_CHECKING:
-    from bitprint.codes import Codes
-    from bitprint.photos import Compared, Photos
-    from bitprint.search.stores import Store
+    from collections.abc import Iterable
+
+    from bitprint.photos import Compared, Hit
 
 # Within 6 bits are over twice as many copies as within 2 (results/README.md), and among many
 # more pictures that are none, which the look at the pixels takes out again.
@@ -46,21 +46,21 @@ def search(
 ) -> None:
     """Find the images most similar to an image, or the codes nearest to codes."""
     from bitprint.codes import Codes
-    from bitprint.photos import Photos
+    from bitprint.photos import Photos, find_hits
     from bitprint.search.stores import open_index
 
-    if query.is_dir():
-        raise ValueError(f"{query}: a folder; name one picture, or one file of codes")
     if is_codes(query):
         if sheet or show:
             raise typer.BadParameter("--sheet and --open are for a picture as the query")
         codes = Codes.load(query)
         with open_index(path) as opened:
-            found = _find(opened, codes, k, label)
+            found = [_as_dicts(hits) for hits in find_hits(opened, codes, k, label)]
+        _note_unknown(label, any(found))
         print_found(zip(_query_names(query, len(codes)), found, strict=True), as_json)
         return
     with Photos.open(path) as photos:
-        hits = _find(photos.index, _encode_query(photos, query), k, label)[0]
+        hits = _as_dicts(photos.search(query, k, label=label))
+    _note_unknown(label, bool(hits))
     if as_json:
         model = photos.index.model
         output.print_json(
@@ -132,33 +132,15 @@ def _say_not_seen(compared: Compared) -> None:
         note(f"{blind} without a file here, grouped by codes alone", style="yellow")
 
 
-def _find(opened: Store, codes: Codes, k: int, label: str | None) -> list[list[dict[str, Any]]]:
-    """The hits of each query: id, path, distance and labels."""
+def _as_dicts(hits: Iterable[Hit]) -> list[dict[str, Any]]:
+    return [hit._asdict() for hit in hits]
+
+
+def _note_unknown(label: str | None, found: bool) -> None:
     from bitprint.photos.files import printable
 
-    # A search makes room for k answers to each query.
-    ids, distances = opened.search(codes, min(k, max(len(opened), 1)), label)
-    found = []
-    for names, bits in zip(ids.tolist(), distances.tolist(), strict=True):
-        hits = [
-            (name, distance) for name, distance in zip(names, bits, strict=True) if distance >= 0
-        ]
-        items = opened.items([name for name, _ in hits])
-        found.append(
-            [
-                {"id": name, "path": item.path, "distance": distance, "labels": list(item.labels)}
-                for (name, distance), item in zip(hits, items, strict=True)
-            ]
-        )
-    if label is not None and not any(found):
+    if label is not None and not found:
         note(f"no picture has the label {printable(label)}")
-    return found
-
-
-def _encode_query(photos: Photos, query: Path) -> Codes:
-    from bitprint.data.decoding import decode_image
-
-    return photos.encoder.encode([decode_image(query, photos.encoder.size)])
 
 
 def _write_sheet(query: Path, hits: list[dict[str, Any]], sheet: Path | None, show: bool) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.data.decoding import Progress, try_decode
+from bitprint.data.decoding import Progress, Size, sides, try_decode
 from bitprint.data.home import data_home
 
 _IN_MEMORY = 2**30
@@ -24,7 +24,7 @@ _CACHE_VERSION = 1
 def decode_files(
     root: Path,
     names: Sequence[str],
-    size: int,
+    size: Size,
     *,
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -37,8 +37,8 @@ def decode_files(
         The folder that `names` are relative to.
     names : sequence of str
         M file names.
-    size : int
-        Height and width of every image.
+    size : int or (int, int)
+        Height and width of every image: one number for a square.
     cache : path, optional
         A folder for the decoded images. They are used again while names, sizes and dates of the
         files stay the same, and replaced when not. By default images of up to 1 GiB in all stay
@@ -48,13 +48,13 @@ def decode_files(
 
     Returns
     -------
-    pixels : ndarray of uint8, shape (M, size, size, 3)
+    pixels : ndarray of uint8, shape (M, height, width, 3)
     rows : ndarray of int64, shape (N,)
         The rows of `pixels` whose files could be read.
     skipped : list of (str, str)
         The names of the others, each with the reason.
     """
-    shape = (len(names), size, size, 3)
+    shape = (len(names), *sides(size), 3)
     if cache is None and np.prod(shape, dtype=np.int64) <= _IN_MEMORY:
         pixels = np.zeros(shape, np.uint8)
         skipped = _decode_into(pixels, root, names, progress)
@@ -70,7 +70,7 @@ def _decode_into(
     pixels: NDArray[np.uint8], root: Path, names: Sequence[str], progress: Progress | None
 ) -> list[tuple[str, str]]:
     """Fill `pixels` row by row and return the files that could not be read, with the reasons."""
-    size = pixels.shape[1]
+    size = pixels.shape[1], pixels.shape[2]
 
     def decode(row: int) -> str | None:
         found = try_decode(root / names[row], size)
@@ -101,11 +101,12 @@ def _cached(
     progress: Progress | None,
 ) -> tuple[NDArray[np.uint8], list[tuple[str, str]]]:
     """Return what `_decode_into` gives, from the cache when it holds the same listing."""
-    listing = _listing_digest(root, names, shape[1])
+    height, width = shape[1:3]
+    listing = _listing_digest(root, names, height if height == width else (height, width))
     # Names of folders may hold bytes that are not text.
     name = str(root.resolve()).encode("utf-8", "surrogatepass")
     place = hashlib.sha256(name).hexdigest()[:12]
-    stem = f"{place}-{shape[1]}"
+    stem = f"{place}-{height}" if height == width else f"{place}-{height}x{width}"
     pixels_file = folder / f"{stem}-{listing}.npy"
     skipped_file = folder / f"{stem}-{listing}.json"
     if not pixels_file.is_file():
@@ -144,7 +145,7 @@ def _read_cache(
     return pixels, skipped
 
 
-def _listing_digest(root: Path, names: Sequence[str], size: int) -> str:
+def _listing_digest(root: Path, names: Sequence[str], size: Size) -> str:
     digest = hashlib.sha256(repr((_CACHE_VERSION, size)).encode())
     for name in names:
         try:

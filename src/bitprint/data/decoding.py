@@ -17,6 +17,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from bitprint.data.formats import FORMATS, advice
 
 Progress = Callable[[int, int], None]
+Size = int | tuple[int, int]
+"""Height and width of an image; one number for a square."""
 
 _BICUBIC = Image.Resampling.BICUBIC
 _MOST_PIXELS = 500_000_000
@@ -33,24 +35,24 @@ _TO_UPRIGHT = {
 """What undoes each orientation that a camera may note."""
 
 
-def decode_image(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArray[np.uint8]:
-    """Decode one image file to size x size RGB pixels.
+def decode_image(source: str | os.PathLike[str] | IO[bytes], size: Size) -> NDArray[np.uint8]:
+    """Decode one image file to RGB pixels of the given size.
 
-    The first frame counts, the camera's orientation is respected, transparent parts become white
-    and 16-bit grey is brought to 8 bits. The aspect ratio is not kept: images are resized straight
-    to a square (bicubic). What has more pixels than Pillow's limit, 179 million, is refused, but
-    for JPEG files of up to 500 million.
+    Only the first frame is read. The orientation in the EXIF data is applied, transparent parts
+    become white, and 16-bit gray becomes 8-bit gray. The aspect ratio is not kept: images are
+    resized straight to `size` (bicubic). Files with more pixels than Pillow's limit, 179 million,
+    are refused, except JPEG files of up to 500 million pixels.
 
     Parameters
     ----------
     source : path or binary file
         JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF or, where pillow-heif is installed, HEIC.
-    size : int
-        Height and width of the result.
+    size : int or (int, int)
+        Height and width of the result: one number for a square.
 
     Returns
     -------
-    ndarray of uint8, shape (size, size, 3)
+    ndarray of uint8, shape (height, width, 3)
 
     Examples
     --------
@@ -60,7 +62,72 @@ def decode_image(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArr
     >>> decode_image(file, 8)[0, 0].tolist()
     [128, 128, 128]
     """
-    return _decode(source, size, lambda image: image.resize((size, size), _BICUBIC))
+    height, width = sides(size)
+    return _decode(source, size, lambda image: image.resize((width, height), _BICUBIC))
+
+
+def convert_image(image: Image.Image, size: Size | None = None) -> NDArray[np.uint8]:
+    """Convert a Pillow image to RGB pixels, as `decode_image` does for a file.
+
+    Parameters
+    ----------
+    image : PIL.Image.Image
+        Of any mode. A JPEG file that was opened but not decoded yet is decoded by `decode_image`,
+        so that its pixels equal those of its path.
+    size : int or (int, int), optional
+        Height and width of the result; by default those of the image.
+
+    Returns
+    -------
+    ndarray of uint8, shape (height, width, 3)
+
+    Examples
+    --------
+    >>> convert_image(Image.new("L", (40, 30), 128)).shape
+    (30, 40, 3)
+    """
+    file = _undecoded_file(image)
+    if size is not None and file is not None:
+        file.seek(0)
+        return decode_image(file, size)
+    try:
+        pixels = np.array(_to_rgb(_upright(image)))
+    except Exception as error:  # A damaged file makes Pillow raise errors of almost any kind.
+        raise ValueError(f"not a readable image ({_reason(error, 'image')})") from error
+    return pixels if size is None else resize_pixels(pixels, size)
+
+
+def _undecoded_file(image: Image.Image) -> IO[bytes] | None:
+    """Return the file of a JPEG that is open and not decoded yet."""
+    if not isinstance(image, JpegImageFile) or not image.tile:
+        return None
+    file = image.fp
+    return None if file is None or file.closed else file
+
+
+def resize_pixels(pixels: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """Resize one image (height, width, 3), as `decode_image` does; itself if it has that size.
+
+    Examples
+    --------
+    >>> resize_pixels(np.zeros((30, 40, 3), np.uint8), (8, 16)).shape
+    (8, 16, 3)
+    """
+    height, width = sides(size)
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    return np.asarray(Image.fromarray(pixels).resize((width, height), _BICUBIC))
+
+
+def sides(size: Size) -> tuple[int, int]:
+    """Height and width: twice the same number for a square.
+
+    Examples
+    --------
+    >>> sides(256), sides((30, 40))
+    ((256, 256), (30, 40))
+    """
+    return (size, size) if isinstance(size, int | np.integer) else size
 
 
 def decode_thumbnail(source: str | os.PathLike[str] | IO[bytes], size: int) -> NDArray[np.uint8]:
@@ -86,16 +153,17 @@ def decode_thumbnail(source: str | os.PathLike[str] | IO[bytes], size: int) -> N
 
 def _decode(
     source: str | os.PathLike[str] | IO[bytes],
-    size: int,
+    size: Size,
     resize: Callable[[Image.Image], Image.Image],
 ) -> NDArray[np.uint8]:
-    if size < 1:
+    height, width = sides(size)
+    if min(height, width) < 1:
         raise ValueError(f"images are decoded to a size of at least 1 pixel, got {size}")
     name = source if isinstance(source, str | os.PathLike) else "image"
     try:
         with _open(source) as image:
             # JPEG alone can decode to a fraction of its size: several times faster on photographs.
-            image.draft(None, (2 * size, 2 * size))
+            image.draft(None, (2 * width, 2 * height))
             image.load()
             return np.array(resize(_to_rgb(_upright(image))))
     except FileNotFoundError:
@@ -161,7 +229,7 @@ def _reason(error: Exception, name: str | os.PathLike[str]) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def try_decode(path: str | os.PathLike[str], size: int) -> NDArray[np.uint8] | str:
+def try_decode(path: str | os.PathLike[str], size: Size) -> NDArray[np.uint8] | str:
     """Return the pixels of a file, or why it has none."""
     try:
         return decode_image(path, size)

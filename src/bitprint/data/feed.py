@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bitprint.data.images import ImageSet
-
-Source = ImageSet | NDArray[np.float32]
+from bitprint.data.inputs import Source
 
 
 def item_shape(source: Source) -> tuple[int, ...]:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.data.columns import check_cells, name_columns
 from bitprint.data.decoded import decode_files
-from bitprint.data.decoding import Progress
+from bitprint.data.decoding import Progress, Size
 from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
-from bitprint.data.images import PARTS, ImageSet
+from bitprint.data.images import ImageSet
+from bitprint.data.label_csv import read_label_csv
+from bitprint.data.names import printable
 
 
 def load_folder(
     path: str | os.PathLike[str],
     *,
     labels: str | os.PathLike[str] | None = None,
-    size: int = 256,
+    size: Size = 256,
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> ImageSet:
@@ -39,11 +39,11 @@ def load_folder(
         The folder.
     labels : path, optional
         A CSV with the columns `file` (relative to the folder) and `label` or `labels` (several
-        joined by `|`). A column `split` says query, train or database for every image, and
-        `bitprint.data.split_for` goes by it. Other columns are ignored. Only the files that the
-        CSV names are loaded.
-    size : int
-        Height and width that the images are resized to.
+        joined by `|`, or in a row each). A column `split` gives query, train or database for every
+        image, which `bitprint.data.split_for` uses. Only the files in the CSV are loaded. See
+        `bitprint.data.label_csv.read_label_csv`.
+    size : int or (int, int)
+        Height and width that the images are resized to: one number for a square.
     cache : path, optional
         A folder for the decoded images, see `bitprint.data.decoded.decode_files`.
     progress : callable, optional
@@ -72,22 +72,23 @@ def load_folder(
         raise FileNotFoundError(f"{root}: no such folder")
     left_out: list[str] = []
     parts: dict[str, str] = {}
+    tags: Mapping[str, Sequence[str]]
     if labels is None:
         tags, left_out = _subfolder_tags(root)
     else:
-        tags, parts = _read_csv(Path(labels))
+        tags, parts = _read_csv(Path(labels), root)
     names = sorted(tags)
     if not any(_is_file(root / name) for name in names):
         raise ValueError(
             f"{labels}: none of the {len(names)} files that it names is in {root}, "
-            f"not {_printable(names[0])}"
+            f"not {printable(names[0])}"
         )
     pixels, rows, skipped = decode_files(root, names, size, cache=cache, progress=progress)
     if len(rows) == 0:
         name, reason = skipped[0]
         raise ValueError(
             f"{root}: none of the {len(names)} images can be read; "
-            f"the first, {_printable(name)}: {reason}"
+            f"the first, {printable(name)}: {reason}"
         )
     kept = [names[row] for row in rows]
     matrix, label_names = _number([tags[name] for name in kept])
@@ -132,58 +133,21 @@ def _subfolder_tags(root: Path) -> tuple[dict[str, list[str]], list[str]]:
     return tags, sorted(left_out)
 
 
-def _read_csv(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+def _read_csv(path: Path, root: Path) -> tuple[Mapping[str, Sequence[str]], dict[str, str]]:
     """Map every file that a CSV names to its labels, and to its part of the split if it has one."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such CSV file")
-    tags: dict[str, list[str]] = {}
-    parts: dict[str, str] = {}
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            for line, written, joined, part in _csv_rows(path, csv.DictReader(file)):
-                name = PurePosixPath(written.replace("\\", "/"))
-                place = f"{path}, line {line}: {_printable(str(name))}"
-                if name.is_absolute() or ".." in name.parts or not name.parts:
-                    raise ValueError(f"{place} is not a path inside the folder")
-                if str(name) in tags:
-                    raise ValueError(f"{place} is named a second time")
-                tags[str(name)] = [tag.strip() for tag in joined.split("|") if tag.strip()]
-                if part is not None:
-                    parts[str(name)] = part
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: not a CSV file in UTF-8 ({error})") from error
-    if not tags:
+    files, has_labels = read_label_csv(path, root)
+    if not has_labels:
+        raise ValueError(f"{path}: the first line must name a column label")
+    if not files:
         raise ValueError(f"{path}: the CSV names no files")
-    return tags, parts
-
-
-def _csv_rows(path: Path, reader: csv.DictReader) -> Iterator[tuple[int, str, str, str | None]]:
-    """Yield line number, file, joined labels and, if there is that column, split of every row."""
-    columns = name_columns(path, reader)
-    label = next((column for column in ("label", "labels") if column in columns), None)
-    if "file" not in columns or label is None:
-        raise ValueError(
-            f"{path}: the first line must name the columns file and label, "
-            f"found {_printable(', '.join(columns)) or 'nothing'}"
-        )
-    for row in reader:
-        if row["file"] is None or row[label] is None:
-            raise ValueError(f"{path}, line {reader.line_num}: columns are missing")
-        check_cells(path, reader, row)
-        part = None
-        if "split" in columns:
-            part = (row["split"] or "").strip()
-            if part not in PARTS:
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: the split of an image is one of "
-                    f"{', '.join(PARTS)}, got {part!r}"
-                )
-        yield reader.line_num, row["file"].strip(), row[label], part
-
-
-def _printable(text: str) -> str:
-    """Return text that stays on its line: a cell may hold line breaks, and anything else."""
-    return text if text.isprintable() else ascii(text)
+    for name, row in files.items():
+        inside = PurePosixPath(name)
+        if inside.is_absolute() or ".." in inside.parts or not inside.parts:
+            raise ValueError(
+                f"{path}, line {row.line}: {printable(name)} is not a path inside the folder"
+            )
+    tags = {name: row.labels for name, row in files.items()}
+    return tags, {name: row.split for name, row in files.items() if row.split is not None}
 
 
 def _number(tags: Sequence[Sequence[str]]) -> tuple[NDArray | None, list[str] | None]:

@@ -171,6 +171,12 @@ class ImageSet:
         """SHA-256 over the pixels that this set and its subsets share, not over labels or rows.
 
         Equal for two subsets of one set. The pixels of 256 images spread over the set are taken.
+
+        Examples
+        --------
+        >>> images = ImageSet(np.zeros((3, 8, 8, 3), np.uint8))
+        >>> images.pixels_fingerprint() == images.subset([1]).pixels_fingerprint()
+        True
         """
         digest = hashlib.sha256(repr(self.pixels.shape).encode())
         spread = np.unique(np.linspace(0, len(self.pixels), 256, endpoint=False, dtype=np.int64))

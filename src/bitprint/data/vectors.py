@@ -7,10 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitprint.data.images import ImageSet
 
-Data = ImageSet | ArrayLike
 
-
-def as_features(data: Data) -> NDArray[np.float32]:
+def as_features(data: ImageSet | ArrayLike) -> NDArray[np.float32]:
     """Feature vectors (N, d) as finite float32; images become their pixels, from 0 to 1."""
     if isinstance(data, ImageSet):
         pixels = data.read(slice(None)).reshape(len(data), -1)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bitprint.codes import check_bits
 from bitprint.data import ImageSet, Split, split_for
+from bitprint.data.inputs import Data
 from bitprint.data.protocols_unseen import unseen_split
-from bitprint.data.vectors import Data
 from bitprint.evaluation import Report, evaluate
 from bitprint.experiments.published import published_map
 from bitprint.features import extract

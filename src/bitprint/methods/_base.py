@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -15,10 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitprint.arguments import check_seed, plain
 from bitprint.codes import Codes, check_bits
+from bitprint.data.feed import item_shape
 from bitprint.data.images import ImageSet
-from bitprint.data.vectors import Data, as_features
+from bitprint.data.inputs import Data, Source, read_inputs
+from bitprint.data.vectors import as_features
 from bitprint.evaluation.leave_one_out import leave_one_out_map
-from bitprint.methods._store import write_model
+from bitprint.methods._store import pack_files, to_files, write_model
 from bitprint.supervision import check_labels, check_several_classes
 
 _BLOCK = 8192  # rows that are projected at a time
@@ -69,20 +72,29 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     @property
     def about(self) -> dict[str, Any]:
-        """Facts about the training, such as its data, that are saved with the model."""
+        """Facts about the training, such as its data, that are saved with the model.
+
+        Examples
+        --------
+        >>> import bitprint as bp
+        >>> hasher = bp.train(bp.open_images("digits"), method="itq", bits=8)
+        >>> hasher.about["size"]
+        8
+        """
         facts: dict[str, Any] = self.__dict__.setdefault("_about", {})
         return facts
 
     @abstractmethod
     def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
-        """Learn from N images (an `ImageSet`) or features (N, d), and their labels.
+        """Learn from N images or features (N, d), and their labels.
 
         Parameters
         ----------
-        X : ImageSet, or array of shape (N, d)
+        X : ImageSet, array, path, list of PIL images, torch Dataset, ...
+            All that `bitprint.data.inputs.read_inputs` reads.
         y : array_like, optional
-            (N,) class numbers or names, or (N, c) zeros and ones; those of the image set by
-            default.
+            (N,) class numbers or names, or (N, c) zeros and ones; by default the labels of the
+            image set, the folder or the dataset.
         labels : array_like, optional
             The former name of `y`.
         """
@@ -114,13 +126,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
         Parameters
         ----------
-        X : ImageSet, or array of shape (N, d)
+        X : ImageSet, array, or any other data that `fit` takes
         y : array_like, optional
-            (N,) class numbers or names, or (N, c) zeros and ones; those of the image set by
-            default.
+            (N,) class numbers or names, or (N, c) zeros and ones; by default those of the data.
         """
-        if y is None and isinstance(X, ImageSet):
-            y = X.labels
+        if y is None:
+            X, y = read_inputs(X, getattr(self, "input_shape_", None))
         if y is None:
             raise ValueError("score compares codes by labels: give them as y")
         codes = self.encode(X)
@@ -137,6 +148,25 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         **about
             Further facts for `model.json`, such as the training data: values JSON can hold.
         """
+        write_model(folder, *self._describe(about))
+
+    def to_bytes(self, **about: Any) -> bytes:
+        """Return the model as bytes, to store anywhere; `bitprint.load_bytes` reads them.
+
+        They are a safetensors file of what `save` writes, with a checksum. Nothing is pickled.
+
+        Examples
+        --------
+        >>> import bitprint as bp
+        >>> features = np.random.default_rng(0).normal(size=(100, 8))
+        >>> hasher = bp.create("itq", bits=4).fit(features)
+        >>> bp.load_bytes(hasher.to_bytes()).encode(features) == hasher.encode(features)
+        True
+        """
+        return pack_files(to_files(*self._describe(about)))
+
+    def _describe(self, about: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return what is stored of a fitted hasher: the description and the arrays."""
         self._check_fitted()
         arrays, fitted = self._export()
         document = {
@@ -145,7 +175,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
             "fitted": fitted,
             "about": self.about | about,
         }
-        write_model(folder, document, arrays)
+        return document, arrays
 
     def _options(self) -> dict[str, Any]:
         """Constructor arguments as JSON values."""
@@ -188,7 +218,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """Labels as given, or those of the image set; an error where the method needs them."""
         if self.supervision == "none":
             return None
-        if labels is None and isinstance(data, ImageSet):
+        if isinstance(data, ImageSet) and (labels is None or labels is data.labels):
             labels = data.labels
             _warn_of_unlabelled(data)
         if labels is None:
@@ -222,6 +252,21 @@ def _warn_of_unlabelled(images: ImageSet) -> None:
         )
 
 
+def _vectors(items: Source) -> NDArray[np.float32]:
+    return as_features(items) if isinstance(items, ImageSet) else items
+
+
+def _check_shape(shape: Any, features: int) -> None:
+    """Raise unless a stored `input_shape_` has this many numbers."""
+    if not (
+        isinstance(shape, list | tuple)
+        and len(shape) in (1, 3)
+        and all(type(side) is int and side > 0 for side in shape)
+        and math.prod(shape) == features
+    ):
+        raise ValueError(f"input_shape_ is {shape}, which is not the shape of {features} features")
+
+
 class FeatureHasher(Hasher):
     """A method that learns from feature vectors; an `ImageSet` is read as its raw pixels.
 
@@ -248,26 +293,28 @@ class FeatureHasher(Hasher):
     """
 
     def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
-        """Learn from features (N, d), and labels where the method needs them.
+        """Learn from features (N, d), and labels where the method needs them; see `Hasher.fit`.
 
         Parameters
         ----------
-        X : ImageSet, or array or data frame of shape (N, d)
+        X : array or data frame of shape (N, d), or any other data
         y : array_like, optional
-            (N,) class numbers or names, or (N, c) zeros and ones; those of the image set by
-            default.
+            Labels; by default those of the data.
         labels : array_like, optional
             The former name of `y`.
         """
         self._check_numbers()
-        features = as_features(X)
+        items, found = read_inputs(X)
+        features = _vectors(items)
         if len(features) == 0:
             raise ValueError("there are no training items")
-        checked = self._check_labels(X, either(y, labels), len(features))
+        y = either(y, labels)
+        checked = self._check_labels(items, found if y is None else y, len(features))
         if checked is not None:
             check_several_classes(checked)
         self.check_width(features.shape[1])
         self._check_columns(X, features, reset=True)
+        self.input_shape_ = item_shape(items)
         self._fit(features, checked)
         self._fitted_bits = self.bits
         return self
@@ -275,7 +322,9 @@ class FeatureHasher(Hasher):
     def project(self, data: Data) -> NDArray[np.float32]:
         """Real-valued outputs, shape (N, K), whose signs are the codes."""
         self._check_fitted()
-        features = as_features(data)
+        # A model of an earlier version has no shape: its features may not have been pixels.
+        shape = getattr(self, "input_shape_", (self.n_features_in_,))
+        features = _vectors(read_inputs(data, shape)[0])
         self._check_columns(data, features, reset=False)
         # In blocks: a kernel against a thousand anchors is wider than the features themselves.
         outputs = np.empty((len(features), self.bits), np.float32)
@@ -316,6 +365,9 @@ class FeatureHasher(Hasher):
             setattr(self, name, value)
         if "feature_names_in_" in learned:
             self.feature_names_in_ = np.array(learned["feature_names_in_"], object)
+        if "input_shape_" in learned:  # models of earlier versions have none
+            _check_shape(learned["input_shape_"], self.n_features_in_)
+            self.input_shape_ = tuple(learned["input_shape_"])
         width = self._project(np.zeros((1, self.n_features_in_), np.float32)).shape[1]
         if width != self.bits:
             raise ValueError(f"weights for {width} bits in a model of {self.bits}")

@@ -20,13 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from bitprint.arguments import plain
-from bitprint.data.feed import Feed, Source, item_shape
+from bitprint.data.feed import Feed, item_shape
 from bitprint.data.images import ImageSet
-from bitprint.data.vectors import Data, as_features
+from bitprint.data.inputs import Data, Source, read_inputs
 from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher, either
 from bitprint.methods.recipes import Items, check_recipe, settle
 from bitprint.nets import create_trunk, restore_trunk
+from bitprint.nets.module import module_name, module_shapes
 from bitprint.nets.network import HashNetwork
 from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.supervision import (
@@ -39,7 +40,7 @@ from bitprint.supervision import (
 from bitprint.training.distributed import Workers, current_workers
 from bitprint.training.loop import Callback, own_generators, train
 from bitprint.training.plan import Training
-from bitprint.training.run import RunFolder
+from bitprint.training.run import RunFolder, begun_without_recipe
 from bitprint.training.state import State
 
 ENCODE_BATCH = 256
@@ -53,7 +54,7 @@ class Common(TypedDict, total=False):
     recipe: str
     backbone: str | nn.Module
     training: Training | None
-    device: str
+    device: str | torch.device
     seed: int
     epochs: int | None
     batch_size: int | None
@@ -96,14 +97,17 @@ class DeepHasher(Hasher):
         of the backbone and for the number of images. "paper": loss and weights of the method's
         paper, trained as all methods of the paper's tables are. "original": the training of the
         method's authors.
-    backbone : str
-        The network below the hash layer, see `bitprint.nets`. "auto" is "mlp" for feature vectors,
+    backbone : str or Module
+        The network below the hash layer: a torch module from images (n, 3, height, width) or
+        vectors to features, of which a copy is trained (see `bitprint.nets.module.Module`), or a
+        name (see `bitprint.nets`). The recommended recipe expects pretrained weights in a module.
+        "auto" is "mlp" for feature vectors,
         "small" for images below 16 pixels, and otherwise the method's own network, the one that
         the image set suggests, or "efficientnet-lite0".
     training : Training, optional
         All settings of the training at once, in place of the recipe's.
-    device : str
-        "auto" takes a GPU where there is one.
+    device : str or torch.device
+        "auto" takes a GPU with CUDA where there is one; see `bitprint.devices.pick_device`.
     seed : int
         Seed of everything random.
     epochs, batch_size, optimizer, lr, trunk_lr, schedule, momentum, weight_decay, augment, cutmix
@@ -154,6 +158,8 @@ class DeepHasher(Hasher):
     the network begins with; "few" or "many" for at most or more than 20,000 images. Its options
     hold where all its words do. `views` is the number of images in all epochs together.
     """
+    staged: ClassVar[bool] = False
+    """Whether the loss changes with the share of the epochs that are finished."""
 
     def __init__(
         self,
@@ -162,7 +168,7 @@ class DeepHasher(Hasher):
         recipe: str = "recommended",
         backbone: str | nn.Module = "auto",
         training: Training | None = None,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         seed: int = 0,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -220,7 +226,14 @@ class DeepHasher(Hasher):
         own.__signature__ = inspect.Signature([*every.values()])
 
     def own_backbone(self) -> str | None:
-        """Return the network of the method's paper, where "auto" is to take it."""
+        """Return the network of the method's paper, where "auto" is to take it.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> create("cnnh", bits=12).own_backbone(), create("dsdh", bits=12).own_backbone()
+        ('cnnh', None)
+        """
         return None
 
     def fit(
@@ -242,11 +255,12 @@ class DeepHasher(Hasher):
 
         Parameters
         ----------
-        X : ImageSet, or array of shape (N, height, width, 3) uint8 or (N, d)
-            Training images, or features for a backbone that takes them.
+        X : ImageSet, array, path, list of PIL images, torch Dataset, ...
+            Training images, or features for a backbone that takes them: all that
+            `bitprint.data.inputs.read_inputs` reads.
         y : array_like, optional
             (N,) class numbers or names, (N, c) zeros and ones, or a list of names per image.
-            Default: the labels of the image set.
+            Default: the labels of the image set, the folder or the dataset.
         labels : array_like, optional
             Another name of `y`.
         validation : tuple of (X, y), optional
@@ -264,13 +278,14 @@ class DeepHasher(Hasher):
             Further facts for the run's `model.json`, as in `save`.
         """
         self._check_numbers()
-        source = as_source(X)
+        source, found = read_inputs(X)
         y = either(y, labels)
-        names = _label_names(X, y)
-        labels = self._check_labels(X, y, len(source))
+        y = found if y is None else y
+        names = _label_names(source, y)
+        labels = self._check_labels(source, y, len(source))
         assert labels is not None
         check_several_classes(labels)
-        settled = settle(self, Items.of(source))
+        settled = self._settle(source, labels, run)
         settled._check_options(labels)
         training = settled.training
         assert training is not None
@@ -311,7 +326,7 @@ class DeepHasher(Hasher):
     def project(self, data: Data) -> NDArray[np.float32]:
         """Outputs of the hash layer, shape (N, K)."""
         self._check_fitted()
-        source = as_source(data)
+        source, _ = read_inputs(data, self.input_shape_)
         shape = item_shape(source)
         if len(shape) != len(self.input_shape_) or (len(shape) == 1 and shape != self.input_shape_):
             raise ValueError(
@@ -398,12 +413,11 @@ class DeepHasher(Hasher):
             return None
         if not isinstance(validation, tuple) or len(validation) != 2:
             raise ValueError("validation takes a tuple (X, y) of items and their labels")
-        X, y = validation
-        if y is None and isinstance(X, ImageSet):
-            y = X.labels
+        X, found = read_inputs(validation[0], shape)
+        y = found if validation[1] is None else validation[1]
         if y is None:
             raise ValueError("validation needs labels: validation=(X, y)")
-        class_matrix(check_labels(y, len(as_source(X))))
+        check_labels(y, len(X))
         measured = copy(self)
         measured.net_, measured.input_shape_ = net, shape
         measured._fitted_bits = self.bits
@@ -466,6 +480,26 @@ class DeepHasher(Hasher):
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
         return _place(net, device, training)
 
+    def _settle(
+        self, source: Source, labels: NDArray, run: str | os.PathLike[str] | None
+    ) -> DeepHasher:
+        """Resolve all options; a run that a version without recipes began stays "original"."""
+        items = Items.of(source)
+        begun = None if run is None else begun_without_recipe(run)
+        if begun is not None and self.recipe != "original":
+            original = copy(self)
+            original.recipe = "original"
+            settled = settle(original, items)
+            if settled._identity(source, labels, self.backbone) == begun:
+                warnings.warn(
+                    f"{run}: an earlier version began this run, by the recipe original; it "
+                    "resumes by that",
+                    stacklevel=3,
+                )
+                self.recipe = "original"
+                return settled
+        return settle(self, items)
+
     def _open_run(
         self,
         run: str | os.PathLike[str] | None,
@@ -500,7 +534,9 @@ class DeepHasher(Hasher):
             "options": self._own_options()
             | {
                 "bits": self.bits,
-                "backbone": backbone if isinstance(backbone, str) else type(backbone).__name__,
+                "backbone": backbone
+                if isinstance(backbone, str)
+                else [module_name(backbone), module_shapes(backbone)],
                 "training": asdict(self.training or self.default_training),
                 "device": None,
                 "seed": plain(self.seed),
@@ -533,12 +569,13 @@ class DeepHasher(Hasher):
     def _settings(self) -> dict[str, Any]:
         """All settings of a hasher whose options have their values."""
         assert self.training is not None
-        return {"backbone": self.backbone, **self._own_options(), **asdict(self.training)}
+        return {"backbone": _named(self.backbone), **self._own_options(), **asdict(self.training)}
 
     def _options(self) -> dict[str, Any]:
         options = super()._options()
         if isinstance(self.training, Training):
             options["training"] = asdict(self.training)
+        options |= {"backbone": _named(self.backbone), "device": str(self.device)}
         return {name: value for name, value in options.items() if value is not None}
 
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
@@ -572,7 +609,10 @@ class DeepHasher(Hasher):
         self.label_names_ = fitted["label_names"]
 
     def _described(self, fitted: dict[str, Any]) -> HashNetwork:
-        trunk = restore_trunk(fitted["trunk"])
+        if isinstance(self.backbone, nn.Module):
+            trunk = create_trunk(self.backbone, input_shape=tuple(fitted["input_shape"]))
+        else:
+            trunk = restore_trunk(fitted["trunk"])
         return HashNetwork(trunk, self.make_head(trunk.out_features, fitted["classes"]))
 
 
@@ -610,14 +650,6 @@ def training_state(labels: NDArray, device: torch.device, batch_size: int) -> St
     )
 
 
-def as_source(data: Data) -> Source:
-    """Images as an `ImageSet`, or features as float32 (N, d)."""
-    if isinstance(data, ImageSet):
-        return data
-    array = np.asarray(data)
-    return ImageSet(array) if array.ndim == 4 else as_features(array)
-
-
 def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNetwork:
     automatic = training.precision == "auto" and device.type == "cuda"
     net.mixed = automatic or training.precision == "bfloat16"
@@ -629,14 +661,18 @@ def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNe
         layer.dropout.p = training.drop_blocks
     net.to(device)
     for module in net.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d) and net.trunk.optimized:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return net
 
 
-def _label_names(data: Data, labels: ArrayLike | None) -> list[str] | None:
+def _named(backbone: Any) -> Any:
+    return module_name(backbone) if isinstance(backbone, nn.Module) else backbone
+
+
+def _label_names(source: Source, labels: ArrayLike | None) -> list[str] | None:
     """Return the class names: those of the labels if they are names, else those of the images."""
     names = None if labels is None else class_names(labels)
-    if names is not None or not isinstance(data, ImageSet) or data.label_names is None:
+    if names is not None or not isinstance(source, ImageSet) or source.label_names is None:
         return names
-    return list(data.label_names)
+    return list(source.label_names)

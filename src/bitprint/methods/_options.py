@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
+import torch
 from torch import nn
 
 # What an annotation takes: NumPy's numbers too, and a whole number where any will do.
@@ -20,6 +21,7 @@ _IN_WORDS: dict[Any, str] = {
     str: "text",
     Callable: "a function",
     nn.Module: "a torch module",
+    torch.device: "a torch device",
 }
 
 

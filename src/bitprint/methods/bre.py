@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitprint.data.vectors import Data
+from bitprint.data.inputs import Data
 from bitprint.methods._base import FeatureHasher
 from bitprint.methods.anchors import rbf, squared_distances
 from bitprint.parallel import on_every_core

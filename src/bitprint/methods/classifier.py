@@ -26,11 +26,11 @@ class Classifier(DeepHasher):
         K. The code is one-hot where K is at least the number of classes; bits beyond that number
         stay off. Shorter codes are the class number in binary, and those below log2 of the number
         of classes keep its last K digits, so that classes share codes.
-    **common
-        As in `DeepHasher`.
 
     Notes
     -----
+    All further options are those of `DeepHasher`.
+
     Trained as `DLBHC`, from which it differs in the code alone. The authors encode the classes of
     the training images as they are known; here they are predicted like all others. Images with
     several labels get the code of the one that is likeliest.

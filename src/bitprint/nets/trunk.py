@@ -28,6 +28,8 @@ class Trunk(nn.Module, ABC):
         Whether a colon and a file, folder, model id or number may follow its name.
     skips_blocks : bool
         Whether it has residual blocks that training can skip, see `Training.drop_blocks`.
+    optimized : bool
+        Whether it can run with its tensors in channels-last order and inside of a CUDA graph.
 
     Examples
     --------
@@ -41,12 +43,15 @@ class Trunk(nn.Module, ABC):
     >>> images = torch.full((1, 8, 8, 3), 5, dtype=torch.uint8)
     >>> trunk(trunk.preprocess(images)).tolist(), trunk.describe()
     ([[5.0, 5.0, 5.0]], {'name': 'mean-colour'})
+    >>> MeanColour.pretrained(source="")
+    False
     """
 
     name: ClassVar[str]
     takes_images: ClassVar[bool] = True
     takes_source: ClassVar[bool] = False
     skips_blocks: ClassVar[bool] = False
+    optimized: ClassVar[bool] = True
 
     out_features: int
     preprocess: nn.Module

@@ -8,21 +8,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bitprint.codes import Codes
 from bitprint.data.decoding import Progress
 from bitprint.photos.below import OrderedPaths
+from bitprint.photos.choosing import (
+    BITS,
+    FEATURES,
+    Chosen,
+    Wanted,
+    as_encoder,
+    choose_encoder,
+    has_outgrown,
+)
 from bitprint.photos.files import (
     Listing,
     Picture,
     Skipped,
     Source,
     absolute,
+    expanded,
     is_below,
     named,
 )
 from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
 from bitprint.photos.ledger import Fact, Ledger
-from bitprint.photos.model import holds_pictures, load_encoder, read_files, to_attachments
+from bitprint.photos.model import (
+    check_holds_pictures,
+    holds_pictures,
+    load_encoder,
+    to_attachments,
+)
 from bitprint.photos.results import Added, Synced
+from bitprint.photos.searching import Hit, find_hits, read_query
 from bitprint.photos.sources import list_for_new, list_some
 from bitprint.photos.syncing import (
     find_gone,
@@ -33,56 +50,116 @@ from bitprint.photos.syncing import (
     list_folders,
 )
 from bitprint.search.closing import Closable, on_error
-from bitprint.search.stores import Store, check_same, index_exists, open_index, shown_place
+from bitprint.search.stores import (
+    Store,
+    check_same,
+    index_exists,
+    is_uri,
+    open_index,
+    shown_place,
+)
 
 if TYPE_CHECKING:
+    from bitprint.photos.choosing import Model
     from bitprint.photos.encoder import Encoder
+    from bitprint.photos.searching import Query
 
-__all__ = ["Added", "Photos", "Synced", "holds_pictures"]
+__all__ = ["Added", "Chosen", "Hit", "Photos", "Synced", "holds_pictures"]
 
 
 class Photos(Closable):
-    """Pictures that are searched by example.
+    """Images that are searched by example.
 
     Ids in the index are the absolute paths of the files, with forward slashes. Everything is in
-    the one file of the index: codes, the model, and the size and date by which a file that has
-    changed is known.
+    one index file: codes, the model, and the size and date by which a changed file is recognized.
 
     Attributes
     ----------
-    index : Index, or that of another store
     encoder : Encoder
         What makes the codes; read from the file when it is first used.
 
     Examples
     --------
     >>> import tempfile
+    >>> import bitprint as bp
     >>> from bitprint.data import draw_shapes
-    >>> from bitprint.methods import create
-    >>> from bitprint.photos.encoder import Encoder
     >>> from PIL import Image
-    >>> scenes = draw_shapes(20, size=16)
+    >>> scenes = draw_shapes(20, size=64)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for number, pixels in enumerate(scenes.pixels):
     ...         Image.fromarray(pixels).save(f"{folder}/{number}.png")
-    ...     encoder = Encoder(create("itq", bits=16).fit(scenes))
-    ...     with Photos.create(f"{folder}/photos.bp", encoder) as photos:
+    ...     with bp.Photos.open_or_create(f"{folder}/photos.bp") as photos:
     ...         added = photos.add(folder)
-    ...         ids, distances = photos.index.search(encoder.encode([scenes.pixels[7]]), k=1)
-    >>> added.new, Path(ids[0, 0]).name, int(distances[0, 0])
-    (20, '7.png', 0)
+    ...         for hit in photos.search(f"{folder}/7.png", k=1):
+    ...             print(hit.distance, Path(hit.path).name)
+    0 7.png
+    >>> added.new
+    20
     """
 
-    def __init__(self, index: Store) -> None:
-        self.index = index
-        self._ledger = Ledger(index)
-        self._model = read_files(index)
+    def __init__(self, index: Store | None, wanted: Wanted | None = None) -> None:
+        if index is not None:
+            check_holds_pictures(index)
+        self._index = index
+        self._wanted = wanted
+
+    @classmethod
+    def open_or_create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        model: Model | None = None,
+        bits: int | None = None,
+        features: str | None = None,
+    ) -> Photos:
+        """Open a collection, or prepare a new one, which the first `add` creates.
+
+        A new collection gets its model when its first images are added. Fewer than 100 images get
+        coco-64, a model of everyday objects that comes with Bitprint. From 100 images on, or if
+        `bits` or `features` are given, a model is learned from the images, as in `learn`. All
+        later images get codes by the same model.
+
+        Parameters
+        ----------
+        path : path, or address of a store
+        model : path, Hasher or Encoder, optional
+            The model of a new collection: a folder of `bitprint train` or `Hasher.save`, the name
+            of a model that comes with Bitprint, or a fitted method.
+        bits : int, optional
+            Length of the codes of a model that is learned; 64 by default.
+        features : str, optional
+            Features that a model is learned on; those of EfficientNet-Lite0 by default.
+
+        Raises
+        ------
+        ValueError
+            If the collection exists, and its model, bits or features are others.
+
+        Examples
+        --------
+        >>> photos = Photos.open_or_create("no such folder/photos.bp")
+        >>> len(photos)
+        0
+        >>> photos.search("cat.jpg")
+        Traceback (most recent call last):
+        ValueError: no such folder/photos.bp: no images yet; first use photos.add("~/Pictures")
+        """
+        if model is not None and (bits is not None or features is not None):
+            raise ValueError("a model has its own bits and features; give only model")
+        place = _place(path)
+        if not index_exists(place):
+            encoder = None if model is None else as_encoder(model)
+            return cls(None, Wanted(place, encoder, bits, features))
+        photos = cls.open(place)
+        with on_error(photos.close):
+            photos._check_wanted(model, bits, features)
+        return photos
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], encoder: Encoder) -> Photos:
         """Make an empty collection at a path, or an address of a store, where nothing is yet."""
         index = open_index(
-            path,
+            _place(path),
             bits=encoder.bits,
             model=encoder.identity,
             create=True,
@@ -99,8 +176,8 @@ class Photos(Closable):
         path: str | os.PathLike[str],
         source: Source | Listing,
         *,
-        bits: int = 64,
-        features: str = "efficientnet-lite0",
+        bits: int = BITS,
+        features: str = FEATURES,
         progress: Progress | None = None,
     ) -> Photos:
         """Make an empty collection with a model that is learned from pictures without labels.
@@ -142,6 +219,7 @@ class Photos(Closable):
         from bitprint.photos.encoder import Features
         from bitprint.photos.learning import learn_encoder
 
+        path = _place(path)
         place = shown_place(path)
         if index_exists(path):
             raise FileExistsError(f"{place}: exists already; open it, or choose another name")
@@ -157,27 +235,46 @@ class Photos(Closable):
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Photos:
         """Open a collection, by its path or by the address of its store."""
-        index = open_index(path)
+        index = open_index(_place(path))
         with on_error(index.close):
             return cls(index)
 
     def close(self) -> None:
         """Close the index."""
-        self.index.close()
+        if self._index is not None:
+            self._index.close()
+
+    def __len__(self) -> int:
+        return 0 if self._index is None else len(self._index)
+
+    @property
+    def index(self) -> Store:
+        """The index of the codes: an `Index`, or that of another store."""
+        if self._index is None:
+            assert self._wanted is not None
+            raise ValueError(
+                f"{shown_place(self._wanted.place)}: no images yet; "
+                'first use photos.add("~/Pictures")'
+            )
+        return self._index
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.index)
 
     @cached_property
     def encoder(self) -> Encoder:
         """What makes the codes."""
-        return load_encoder(self.index, self._model)
+        return load_encoder(self.index)
 
     @property
     def roots(self) -> list[Path]:
-        """The folders that pictures were added from."""
+        """The folders that images were added from."""
         folders, parents = self._ledger.places()
         return [Path(place) for place in dict.fromkeys(folders + parents)]
 
-    def check_model(self, folder: str | os.PathLike[str]) -> None:
-        """Raise a ValueError unless a model folder holds the model of these codes.
+    def check_model(self, model: Model) -> None:
+        """Raise a ValueError unless a model, or the one in a folder, is that of these codes.
 
         Examples
         --------
@@ -198,12 +295,95 @@ class Photos(Closable):
         ...             print("which do not compare" in str(error))
         True
         """
-        from bitprint.photos.encoder import Encoder
+        check_same(self.index, model=as_encoder(model).identity)
 
-        check_same(self.index, model=Encoder.load(folder).identity)
+    def _check_wanted(self, model: Model | None, bits: int | None, features: str | None) -> None:
+        """Raise a ValueError if an existing collection is not as it is wanted."""
+        check_same(self.index, bits=bits)
+        if model is not None:
+            self.check_model(model)
+        if features is not None:
+            used = self.encoder.features
+            if used is None or used.name != features:
+                raise ValueError(
+                    f"{self.index.path}: its codes are by {self.encoder.describe()}, "
+                    f"not on {features} features; make another index"
+                )
+
+    def has_outgrown_model(self) -> bool:
+        """Whether the model was learned from fewer than 100 images, and there are more now."""
+        return has_outgrown(self.encoder, len(self))
+
+    def choose_model(
+        self, *sources: Source | Listing, progress: Progress | None = None
+    ) -> Chosen | None:
+        """Create a new collection with the model for its first images; `add` calls this.
+
+        Call it yourself to know which model was chosen, or to show the progress of learning.
+
+        Parameters
+        ----------
+        *sources : path, iterable of paths, or Listing
+            As in `add`.
+        progress : callable, optional
+            Called with how many images are done, and how many there are to learn from.
+
+        Returns
+        -------
+        Chosen or None
+            Its `listing` is for `add`, so that images are listed once. None if the collection
+            exists already.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from bitprint.data import draw_shapes
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for number, pixels in enumerate(draw_shapes(4).pixels):
+        ...         Image.fromarray(pixels).save(f"{folder}/{number}.png")
+        ...     path = f"{folder}/photos.bp"
+        ...     with Photos.open_or_create(path, bits=16, features="gist") as photos:
+        ...         chosen = photos.choose_model(folder)
+        ...         added = photos.add(chosen.listing)
+        ...         print(f"{chosen.origin} from {chosen.images} images, {added.new} added")
+        ...         photos.has_outgrown_model()
+        learned from 4 images, 4 added
+        False
+        """
+        if self._index is not None:
+            return None
+        assert self._wanted is not None
+        encoder, chosen = choose_encoder(self._wanted, list_for_new(sources), progress)
+        self._index = Photos.create(self._wanted.place, encoder).index
+        self.encoder = encoder
+        return chosen
+
+    def search(self, query: Query, k: int = 10, *, label: str | None = None) -> list[Hit]:
+        """Find the images that are most similar to an image, nearest first.
+
+        Parameters
+        ----------
+        query : path, PIL image, ndarray of uint8 (height, width, 3), or Codes of one image
+        k : int, default=10
+            At most this many hits.
+        label : str, optional
+            Find only images with this label.
+
+        Returns
+        -------
+        list of Hit
+            Each with `id`, `path`, `distance` and `labels`.
+        """
+        index = self.index
+        if not isinstance(query, Codes):
+            query = self.encoder.encode([read_query(query, self.encoder.size)])
+        if len(query) != 1:
+            raise ValueError(f"search takes one image or its code, got {len(query)} codes")
+        return find_hits(index, query, k, label)[0]
 
     def add(self, *sources: Source | Listing, progress: Progress | None = None) -> Added:
-        """Encode the pictures of sources that are new or have changed.
+        """Encode the images of sources that are new or have changed.
 
         Of a picture that is held already the labels change too, if a source gives it any; it is not
         encoded again for that.
@@ -219,7 +399,10 @@ class Photos(Closable):
         progress : callable, optional
             Called with how many pictures are done, and how many there are to encode.
         """
-        listing = list_some(sources, self._ledger.places().folders)
+        chosen = self.choose_model(*sources, progress=progress)
+        listing = (
+            list_some(sources, self._ledger.places().folders) if chosen is None else chosen.listing
+        )
         self._ledger.add_places(listing)
         return self._encode_changed(listing, progress)
 
@@ -377,3 +560,8 @@ class Photos(Closable):
         place = kept_beside(self.index.path)
         kept = None if features is None else KeptFeatures(place, features.digest)
         return encode_pictures(pictures, self.encoder, self._ledger, kept, progress)
+
+
+def _place(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the path or address of an index, with `~` expanded in a path."""
+    return path if is_uri(path) else expanded(path)

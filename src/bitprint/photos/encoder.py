@@ -6,27 +6,34 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from bitprint.codes import Codes
+from bitprint.data.decoding import resize_pixels
 from bitprint.data.images import ImageSet
 from bitprint.data.vectors import as_features
 from bitprint.features.deep import deep_features, trunk_digest, trunk_for
 from bitprint.features.gist import gist
-from bitprint.methods import DeepHasher, FeatureHasher, Hasher, load
-from bitprint.methods._store import read_description
+from bitprint.methods import DeepHasher, FeatureHasher, Hasher, load_files
+from bitprint.methods._store import (
+    DESCRIPTION,
+    WEIGHTS,
+    dump_description,
+    find_model,
+    parse_description,
+    read_files,
+    unpack_files,
+)
 from bitprint.nets import Trunk
 
-DEFAULT_FEATURES = "efficientnet-lite0"
 _FOLDER_SIZE = 256  # what pictures of a folder are decoded to for training
 _LARGEST_SIZE = 8192
-_FILES = ("model.json", "model.safetensors")
 
 Pixels = NDArray[np.uint8]
 
@@ -93,8 +100,6 @@ class Encoder:
     ----------
     size : int
         Pictures become squares of this height and width, as they were for training.
-    identity : str
-        Equal for encoders that give the same codes.
 
     Examples
     --------
@@ -130,8 +135,6 @@ class Encoder:
         self.bits = hasher.bits
         self.features = features
         self.pictures = pictures
-        self.files = self._save()
-        self.identity = f"{self.describe()} ({self._digest()[:12]})"
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Encoder:
@@ -145,24 +148,18 @@ class Encoder:
         >>> from bitprint.methods import create
         >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
         >>> hasher = create("itq", bits=16).fit(ImageSet(pictures))
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     hasher.save(folder, features="pixels")
         ...     encoder = Encoder.load(folder)
         >>> encoder.encode_squares(pictures) == hasher.encode(ImageSet(pictures))
         True
         """
-        name, size, pictures = _read_about(folder)
-        hasher = load(folder)
-        features = None
-        if name is not None:
-            if name == "pixels" and isinstance(hasher, FeatureHasher):
-                size = _side(hasher)
-            features = Features(name, size)
-        return cls(hasher, features, pictures)
+        return cls._read(read_files(folder), find_model(folder))
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> Encoder:
-        """Load what `files` held: the contents of a model folder by their names.
+        """Make an encoder of the `files` of another.
 
         Examples
         --------
@@ -172,15 +169,61 @@ class Encoder:
         >>> sorted(encoder.files), Encoder.from_files(encoder.files).identity == encoder.identity
         (['model.json', 'model.safetensors'], True)
         """
-        with tempfile.TemporaryDirectory() as folder:
-            for name in files:
-                if name in _FILES:
-                    (Path(folder) / name).write_bytes(files[name])
-            try:
-                return cls.load(folder)
-            except (FileNotFoundError, ValueError) as error:
-                reason = str(error).removeprefix(folder).lstrip("/: ")
-                raise ValueError(f"the model is damaged ({reason})") from error
+        try:
+            return cls._read(files)
+        except ValueError as error:
+            raise ValueError(f"the model is damaged ({error})") from error
+
+    @classmethod
+    def of(cls, hasher: Hasher, place: str | os.PathLike[str] = "") -> Encoder:
+        """Make the encoder of a fitted method, on the features that its `about` names, if any.
+
+        Parameters
+        ----------
+        hasher : Hasher
+            As `bitprint.train` returns it, or fitted on an `ImageSet`.
+        place : path, optional
+            Where it was read, for the errors.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+        >>> Encoder.of(create("itq", bits=16).fit(ImageSet(pictures))).size
+        8
+        """
+        name, size, pictures = _parse_about({"about": hasher.about}, place)
+        features = None
+        if name is not None:
+            if name == "pixels" and isinstance(hasher, FeatureHasher):
+                size = _side(hasher)
+            features = Features(name, size)
+        return cls(hasher, features, pictures)
+
+    @classmethod
+    def _read(cls, files: Mapping[str, bytes], place: str | os.PathLike[str] = "") -> Encoder:
+        encoder = cls.of(load_files(files, place), place)
+        # Keep the description as it was read. This version may write other options, which would
+        # change the identity.
+        encoder.files = _with_about(files, encoder._about())
+        return encoder
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        """The contents of `model.json` and `model.safetensors`, by these names.
+
+        They are what an index stores of its model: those that the encoder was read from, if any.
+        """
+        return _with_about(unpack_files(self.hasher.to_bytes()), self._about())
+
+    @cached_property
+    def identity(self) -> str:
+        """Equal for encoders that give the same codes: a description, and a digest of the model."""
+        document = parse_description(self.files[DESCRIPTION])
+        facts = {key: document[key] for key in ("method", "options", "fitted", "sha256")}
+        facts["features"] = self.features and self.features.digest
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return f"{self.describe()} ({digest[:12]})"
 
     def describe(self) -> str:
         """Say in one line what makes the codes."""
@@ -210,31 +253,34 @@ class Encoder:
             return self.hasher.encode(ImageSet(pictures))
         return self.hasher.encode(self.features(pictures))
 
-    def _save(self) -> dict[str, bytes]:
-        about = {"features": self.features and self.features.name, "size": self.size}
-        with tempfile.TemporaryDirectory() as folder:
-            self.hasher.save(folder, **about, pictures=self.pictures)
-            return {name: (Path(folder) / name).read_bytes() for name in _FILES}
-
-    def _digest(self) -> str:
-        document = json.loads(self.files["model.json"])
-        facts = {key: document[key] for key in ("method", "options", "fitted", "sha256")}
-        facts["features"] = self.features and self.features.digest
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    def _about(self) -> dict[str, Any]:
+        return {
+            "features": self.features and self.features.name,
+            "size": self.size,
+            "pictures": self.pictures,
+        }
 
 
-def _read_about(folder: str | os.PathLike[str]) -> tuple[str | None, int, int | None]:
-    """Read which features a model takes, of pictures of which size, and how many it has seen."""
-    impossible = ValueError(f"{Path(folder) / 'model.json'}: what it says under about cannot be")
-    about = read_description(folder).get("about")
+def _with_about(files: Mapping[str, bytes], about: dict[str, Any]) -> dict[str, bytes]:
+    """Return the files of a model with these further facts alone: no names of training data."""
+    document = parse_description(files[DESCRIPTION]) | {"about": about}
+    return {DESCRIPTION: dump_description(document), WEIGHTS: files[WEIGHTS]}
+
+
+def _parse_about(
+    document: Mapping[str, Any], place: str | os.PathLike[str]
+) -> tuple[str | None, int, int | None]:
+    """Return which features a model takes, the size of its pictures, and how many it has seen."""
+    invalid = ValueError(f'{Path(place) / DESCRIPTION}: invalid "about" section')
+    about = document.get("about")
     if not isinstance(about, dict):
-        raise impossible
+        raise invalid
     name, pictures = about.get("features"), about.get("pictures")
     size = about.get("size", _FOLDER_SIZE)
     if not isinstance(name, str | None) or not isinstance(pictures, int | None):
-        raise impossible
+        raise invalid
     if type(size) is not int or not 1 <= size <= _LARGEST_SIZE:
-        raise impossible
+        raise invalid
     return name, size, pictures
 
 
@@ -257,6 +303,4 @@ def _square(picture: Pixels, size: int) -> Pixels:
             "a picture is uint8 of shape (height, width, 3), "
             f"got {pixels.dtype} of shape {pixels.shape}"
         )
-    if pixels.shape[:2] == (size, size):
-        return pixels
-    return np.asarray(Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC))
+    return resize_pixels(pixels, size)

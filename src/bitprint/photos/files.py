@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
-from bitprint.data.columns import check_cells, name_columns
 from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES
+from bitprint.data.label_csv import read_label_csv
+from bitprint.data.names import printable as printable
 
 _DIGESTED = 64 * 1024
-_LABELS = frozenset({"label", "labels"})
 
 Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Skipped = list[tuple[str, str]]
@@ -63,9 +62,8 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     source : path, or iterable of paths
         A folder: every picture in it and below it, hidden ones left out; the first-level
         sub-folder that a picture lies in is its label. A CSV: the files in its column `file`,
-        relative to the CSV, with the labels of its column `label` or `labels` (several joined by
-        `|`, or in a row each), if it has one; spaces around names do no harm, nor backslashes, nor
-        capitals in the names of columns. Names: those files.
+        relative to the CSV, with their labels, see `bitprint.data.label_csv.read_label_csv`.
+        Names: those files. A name that begins with `~` is below the home folder.
     known : iterable of str
         Folders that were listed before. In a folder below one of them pictures have the labels
         that they have there, and a link to one below them leaves nothing out.
@@ -80,7 +78,7 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     [('tom.jpg', 3, ('cats',))]
     """
     if not isinstance(source, str | os.PathLike):
-        return _list_named((name, ()) for name in source)
+        return _list_named((named(name), ()) for name in source)
     path = named(source)
     if path.is_dir():
         folder = path.resolve()
@@ -90,9 +88,8 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such folder or file")
     if path.suffix.lower() == ".csv":
-        return _list_named(
-            (_as_on_disk(path.parent, name), labels) for name, labels in _csv_rows(path)
-        )
+        files = read_label_csv(path, path.parent).files
+        return _list_named((path.parent / name, row.labels) for name, row in files.items())
     return _list_named([(path, ())])
 
 
@@ -151,10 +148,12 @@ def content_digest(path: str) -> str:
 
 
 def named(name: str | os.PathLike[str]) -> Path:
-    """Return the path of a name; one that is empty is refused, as a shell's unset variable.
+    """Return the path of a name, with `~` expanded; an empty name raises a ValueError.
 
     Examples
     --------
+    >>> named("~/Pictures") == Path.home() / "Pictures"
+    True
     >>> named("")
     Traceback (most recent call last):
     ValueError: the name of a folder or file is empty; write . for the folder that you are in
@@ -163,7 +162,21 @@ def named(name: str | os.PathLike[str]) -> Path:
         raise ValueError(
             "the name of a folder or file is empty; write . for the folder that you are in"
         )
-    return Path(name)
+    return expanded(name)
+
+
+def expanded(name: str | os.PathLike[str]) -> Path:
+    """Return a path with `~` expanded, unless there is a file whose own name begins with it.
+
+    Examples
+    --------
+    >>> expanded("~no-such-user.jpg").name
+    '~no-such-user.jpg'
+    """
+    text = os.fspath(name)
+    if text.startswith("~") and not os.path.lexists(text):
+        return Path(os.path.expanduser(text))  # noqa: PTH111 (Path's raises for unknown users)
+    return Path(text)
 
 
 def absolute(path: Path) -> Path:
@@ -192,20 +205,6 @@ def is_gone(path: str) -> bool:
         return False
 
 
-def printable(name: str) -> str:
-    r"""Return a name as people may see it: what would not show, or is no text, is spelt out.
-
-    Examples
-    --------
-    >>> print(printable("caf\u00e9\n\x1b[2J\udcff.jpg"))
-    café\n\x1b[2J\udcff.jpg
-    """
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in name
-    )
-
-
 def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]]) -> Listing:
     pictures: list[Picture] = []
     skipped: Skipped = []
@@ -221,7 +220,7 @@ def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]])
         else:
             _look_at(path, labels, pictures, skipped)
     once: dict[str, Picture] = {}
-    for picture in pictures:  # a file may have a row for each of its labels
+    for picture in pictures:  # a file may be named in several ways
         before = once.get(picture.path, picture)
         united = dict.fromkeys(before.labels + picture.labels)
         once[picture.path] = picture._replace(labels=tuple(united))
@@ -243,74 +242,3 @@ def _look_at(
         pictures.append(Picture(name, facts.st_size, facts.st_mtime_ns, labels))
     else:
         skipped.append((name, "not a file"))
-
-
-def gives_labels(path: Path) -> bool:
-    """Whether a CSV has a column of labels.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     table = Path(folder) / "list.csv"
-    ...     _ = table.write_text("file, tags")
-    ...     gives_labels(table)
-    False
-    """
-    with _open_csv(path) as file:
-        return not _LABELS.isdisjoint(name_columns(path, csv.DictReader(file)))
-
-
-def _open_csv(path: Path) -> TextIO:
-    # Names of files need not be text.
-    return path.open(newline="", encoding="utf-8-sig", errors="surrogateescape")
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield file and labels of every row."""
-    with _open_csv(path) as file:
-        reader = csv.DictReader(file)
-        try:
-            columns = name_columns(path, reader)
-            if "file" not in columns:
-                raise ValueError(
-                    f"{path}: the first line must name a column file, "
-                    f"found {printable(', '.join(columns)) or 'nothing'}"
-                )
-            label = "label" if "label" in columns else "labels"
-            for row in reader:
-                if not (row["file"] or "").strip():
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: the name of a file is missing"
-                    )
-                check_cells(path, reader, row)
-                joined = row.get(label) or ""
-                if not _is_text(joined):
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: the label {printable(joined)} is not in "
-                        "UTF-8; save the list in that encoding"
-                    )
-                names = joined.split("|")
-                yield row["file"], tuple(name.strip() for name in names if name.strip())
-        except csv.Error as error:
-            line = reader.reader.line_num  # that of a row without errors is one behind
-            raise ValueError(f"{path}, line {line}: not CSV ({error})") from error
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _as_on_disk(folder: Path, written: str) -> Path:
-    """Return the file of a row: spaces around a name, and backslashes, may be the list's alone."""
-    stripped = written.strip()
-    names = dict.fromkeys([written, stripped, stripped.replace("\\", "/")])
-    if len(names) > 1:
-        for name in names:
-            if os.path.lexists(folder / name):
-                return folder / name
-    return folder / stripped

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TypeVar
 
 from bitprint.data.formats import SUFFIXES, say_left_out
-from bitprint.photos.files import Listing, Picture, Source, list_pictures
+from bitprint.photos.files import Listing, Picture, Source, list_pictures, named
 
 Entry = TypeVar("Entry")
 
@@ -25,7 +24,7 @@ def list_each(sources: Sequence[Source | Listing], known: Iterable[str] = ()) ->
     >>> [listing.skipped for listing in list_each([["/no/such/tom.jpg"], []])]
     [[('/no/such/tom.jpg', 'no such file')], []]
     """
-    paths = [Path(source) for source in sources if isinstance(source, str | os.PathLike)]
+    paths = [named(source) for source in sources if isinstance(source, str | os.PathLike)]
     folders = [*known, *(path.resolve().as_posix() for path in paths if path.is_dir())]
     return [
         source if isinstance(source, Listing) else list_pictures(source, folders)

@@ -19,6 +19,7 @@ from bitprint.photos.files import (
     is_gone,
     list_folder,
     look_again,
+    named,
 )
 from bitprint.photos.ledger import Fact, Ledger
 from bitprint.photos.sources import check_found, list_each, merge
@@ -34,7 +35,7 @@ def list_folders(
     held = OrderedPaths(facts)
     listings = list_each(folders, known)
     for folder, listing in zip(folders, listings, strict=True):
-        place = absolute(Path(folder)).as_posix()
+        place = absolute(named(folder)).as_posix()
         if not held.below(place) and not any(is_below(place, root) for root in known):
             check_found(folder, listing)
     listing = merge(listings)

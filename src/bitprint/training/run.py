@@ -20,6 +20,7 @@ from bitprint.files import write_atomically
 from bitprint.training.state import State
 
 _VERSION = 1
+_RECIPES = {"recipes": "named"}  # in checkpoints of versions whose options name a recipe
 _CHECKPOINT = Path("checkpoint", "last.safetensors")
 
 History = list[dict[str, Any]]
@@ -28,6 +29,22 @@ History = list[dict[str, Any]]
 def holds_checkpoint(folder: str | os.PathLike[str]) -> bool:
     """Whether a training run has begun in a folder."""
     return (Path(folder) / _CHECKPOINT).is_file()
+
+
+def begun_without_recipe(folder: str | os.PathLike[str]) -> str | None:
+    """Return the identity of a run that a version without recipes began in a folder, if any.
+
+    Such runs have the recipe "original".
+    """
+    path = Path(folder) / _CHECKPOINT
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError:  # a damaged file, which `RunFolder.restore` refuses
+        return None
+    return None if "recipes" in metadata else metadata.get("identity")
 
 
 def other_run(folder: str | os.PathLike[str]) -> ValueError:
@@ -87,6 +104,7 @@ class RunFolder:
             "format": "bitprint.checkpoint",
             "version": str(_VERSION),
             "identity": self._identity,
+            **_RECIPES,
             "history": json.dumps(history),
         }
         tensors = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}

@@ -46,7 +46,7 @@ class Step:
         self._state = state
         self._training = training
         self._workers = workers
-        self._captured = Captured(net, training.batch_size)
+        self._captured = Captured(net, training.batch_size) if net.trunk.optimized else net
         if training.average:
             start_average(net, state)
 

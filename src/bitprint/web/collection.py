@@ -8,8 +8,6 @@ import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -18,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes
+from bitprint.photos import Photos, holds_pictures
+from bitprint.photos.searching import find_described
 from bitprint.search import flat, mih
+from bitprint.search.closing import on_error
 from bitprint.search.stores import Store, open_index
 
 Picture = NDArray[np.uint8]
-
-_TRIES = 3
 
 KEY_PATTERN = r"^(n-?[0-9]{1,19}|s[A-Za-z0-9_-]{0,16384})$"
 
@@ -122,12 +121,11 @@ class Collection:
     def open(cls, path: str | os.PathLike[str]) -> Collection:
         """Open an index by its path or address: of photographs with their model, or of codes."""
         index = open_index(path)
-        if not index.attachments():
-            return cls(index)
-        from bitprint.photos import Photos  # brings torch's networks, which codes do not need
-
-        photos = Photos(index)
-        return cls(index, photos.encoder, photos.roots, lambda: photos.roots)
+        with on_error(index.close):
+            if not holds_pictures(index):
+                return cls(index)
+            photos = Photos(index)
+            return cls(index, photos.encoder, photos.roots, lambda: photos.roots)
 
     @property
     def name(self) -> str:
@@ -182,13 +180,7 @@ class Collection:
         return [readable(label) for label in self.index.labels()]
 
     def search(self, searches: list[Search]) -> list[list[Found]]:
-        """Answer many queries; those that ask alike share one pass over the codes."""
-        for _ in range(_TRIES - 1):
-            with suppress(ValueError):  # another process removed a result before it was described
-                return self._search(searches)
-        return self._search(searches)
-
-    def _search(self, searches: list[Search]) -> list[list[Found]]:
+        """Answer many queries; those with the same k and label share one pass over the codes."""
         self.held = len(self.index)
         alike: dict[tuple[int, str], list[int]] = defaultdict(list)
         for number, search in enumerate(searches):
@@ -197,12 +189,12 @@ class Collection:
         for (k, label), numbers in alike.items():
             packed = np.frombuffer(b"".join(searches[n].code for n in numbers), np.uint8)
             codes = Codes(packed.reshape(len(numbers), self._width), self.index.bits)
-            ids, distances = self.index.search(codes, k, self._stored_label(label))
-            radii = np.array([[searches[n].radius] for n in numbers])
-            near = (distances >= 0) & (distances <= radii)
-            found = iter(self._describe(ids[near].tolist(), distances[near].tolist()))
-            for number, count in zip(numbers, near.sum(axis=1).tolist(), strict=True):
-                answers[number] = list(islice(found, count))
+            radii = np.array([searches[n].radius for n in numbers])
+            found = find_described(
+                self.index, codes, k, self._stored_label(label), self._describe, radii
+            )
+            for number, hits in zip(numbers, found, strict=True):
+                answers[number] = hits
         return answers
 
     def _describe(self, ids: list[Any], distances: list[int]) -> list[Found]:

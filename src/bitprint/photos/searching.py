@@ -1,0 +1,142 @@
+"""Search by example: the hits of queries, with paths and labels, in any index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from bitprint.codes import Codes
+from bitprint.data.decoding import convert_image, decode_image
+from bitprint.photos.files import named
+from bitprint.search.stores.interface import Store
+
+_TRIES = 3
+_MANY = 1000
+
+Described = TypeVar("Described")
+Describe = Callable[[list[Any], list[int]], Iterable[Described]]
+
+
+Query = str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Codes
+"""An image, or its code."""
+
+
+class Hit(NamedTuple):
+    """One result of a search.
+
+    Examples
+    --------
+    >>> hit = Hit("/photos/tom.jpg", "/photos/tom.jpg", distance=3, labels=("cats",))
+    >>> f"{hit.distance} bits: {hit.path}"
+    '3 bits: /photos/tom.jpg'
+    """
+
+    id: int | str
+    path: str | None
+    """Where the image is; None if the index has only its code."""
+    distance: int
+    """The number of bits in which its code differs from that of the query."""
+    labels: tuple[str, ...]
+
+
+def find_hits(index: Store, codes: Codes, k: int = 10, label: str | None = None) -> list[list[Hit]]:
+    """Return the hits of each query, nearest first.
+
+    Parameters
+    ----------
+    index : Index, or that of another store
+    codes : Codes
+        N queries.
+    k : int
+        At most this many hits per query.
+    label : str, optional
+        Find only what has this label.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> codes = Codes.from_signs([[1, 1, 1, 1], [1, 1, 1, -1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with bp.Index.create(f"{folder}/codes.bp", bits=4) as index:
+    ...         index.add(["tom", "rex"], codes, labels=[["cat"], ["dog"]])
+    ...         find_hits(index, codes[:1], k=1)
+    [[Hit(id='tom', path=None, distance=0, labels=('cat',))]]
+    """
+
+    def describe(ids: list[Any], distances: list[int]) -> list[Hit]:
+        return [
+            Hit(identifier, item.path, distance, item.labels)
+            for identifier, item, distance in zip(ids, index.items(ids), distances, strict=True)
+        ]
+
+    return find_described(index, codes, k, label, describe)
+
+
+def find_described(
+    index: Store,
+    codes: Codes,
+    k: int,
+    label: str | None,
+    describe: Describe[Described],
+    radii: NDArray[Any] | None = None,
+) -> list[list[Described]]:
+    """Search, and describe what was found; search again if a hit is gone by then.
+
+    Parameters
+    ----------
+    index, codes, k, label
+        As in `find_hits`.
+    describe : callable
+        Takes the ids and the distances of all hits, and returns a description of each. It raises
+        a ValueError if the index has no such id, because another process has removed it.
+    radii : ndarray of int, shape (N,), optional
+        Only hits at most this many bits away from each query.
+    """
+    if k > _MANY:  # a search allocates memory for k hits of each query
+        k = min(k, max(len(index), 1))
+    for tries_left in reversed(range(_TRIES)):
+        ids, distances = index.search(codes, k, label)
+        near = distances >= 0
+        if radii is not None:
+            near &= distances <= radii[:, None]
+        try:
+            found = iter(describe(ids[near].tolist(), distances[near].tolist()))
+        except ValueError:
+            if not tries_left:
+                raise
+        else:
+            return [list(islice(found, count)) for count in near.sum(axis=1).tolist()]
+    raise AssertionError("the last try returns or raises")
+
+
+def read_query(query: str | os.PathLike[str] | Image.Image | NDArray[np.uint8], size: int) -> Any:
+    """Return the pixels of a query; those of a file or a PIL image are size x size.
+
+    Examples
+    --------
+    >>> read_query(Image.new("L", (40, 30), 128), size=8).shape
+    (8, 8, 3)
+    >>> read_query(["a.jpg", "b.jpg"], size=8)
+    Traceback (most recent call last):
+    ValueError: search takes one image (a path, a PIL image or an array) or its code, got list
+    """
+    if isinstance(query, np.ndarray):
+        return query
+    if isinstance(query, Image.Image):
+        return convert_image(query, size)
+    if not isinstance(query, str | os.PathLike):
+        raise ValueError(
+            "search takes one image (a path, a PIL image or an array) or its code, "
+            f"got {type(query).__name__}"
+        )
+    path = named(query)
+    if path.is_dir():
+        raise ValueError(f"{path}: a folder; name one image file")
+    return decode_image(path, size)
