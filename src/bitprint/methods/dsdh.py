@@ -42,17 +42,21 @@ class DSDH(DeepHasher):
 
         "balanced": as "paper", with these changes of ours. Weights let the classifier act, which
         it hardly does at eta / mu = 55. h = tanh(network), so that an output beyond its code is
-        not pulled back. The rarer kind of pairs, similar or dissimilar, has a larger weight (see
-        `pair_weights`). B starts from well-separated codes of the classes (see
+        not pulled back. Similar and dissimilar pairs have equal weight in sum (see
+        `pair_weights`): with 100 classes only one pair in 100 is similar. B starts from well-separated codes of the classes (see
         `separated_codes`); for several labels from the sign of their sum. Where no image has
         several labels, log(1 + e^(a t)) / a with a = min(1, 6 / K) replaces log(1 + e^t), so that
-        the loss of long codes does not saturate too soon, and images of small classes have up to
-        ten times the weight of others in every sum over images.
+        the loss of long codes does not saturate too soon, and images of small classes have a
+        larger weight in every sum over images (see `limit`).
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
         whatever the size of the training set, mu is eta times the largest of 10, the number of
         classes and K^2 / 50, and nu is mu / 10.
+    limit : float, optional
+        With "balanced", the largest weight of an image of a small class; an image of the largest
+        class has weight 1. By default 10, and 1,000 with the recommended recipe over features: a
+        network of two layers learns a class of two images, a whole network may fail to train.
     **common
         As in `DeepHasher`.
 
@@ -81,6 +85,7 @@ class DSDH(DeepHasher):
         "paper": {"mode": "paper"},
         "original": {"mode": "paper"},
         "recommended pretrained": {"lr": 1e-3},
+        "recommended features": {"limit": 1000.0},
     }
 
     def __init__(
@@ -91,6 +96,7 @@ class DSDH(DeepHasher):
         mu: float | None = None,
         nu: float | None = None,
         eta: float | None = None,
+        limit: float | None = None,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(bits, **common)
@@ -98,6 +104,7 @@ class DSDH(DeepHasher):
         self.mu = mu
         self.nu = nu
         self.eta = eta
+        self.limit = limit
 
     def weights(self, count: int, classes: int = 10) -> tuple[float, float, float]:
         """mu, nu and eta for a training set of `count` images of so many classes.
@@ -128,7 +135,8 @@ class DSDH(DeepHasher):
         state.tensors["changed"] = torch.zeros((), device=state.device)
         if self.mode == "balanced":
             if state.classes.sum(dim=1).max() <= 1:
-                state.tensors["weights"] = class_weights(state.classes)
+                limit = MOST_WEIGHT if self.limit is None else self.limit
+                state.tensors["weights"] = class_weights(state.classes, limit)
             state.tensors["kinds"] = pair_weights(state.labels, state.tensors.get("weights"))
             apart = separated_codes(state.classes.shape[1], self.bits, generator).to(codes)
             summed = state.classes.to(codes) @ apart
@@ -194,10 +202,16 @@ class DSDH(DeepHasher):
             raise ValueError(f"mode must be paper, authors or balanced, got {self.mode!r}")
         mu, nu, eta = self.weights(len(labels), class_count(labels))
         check_weights(mu=mu, nu=nu)
+        if self.limit is not None and not self.limit >= 1:
+            raise ValueError(f"limit must be a number >= 1, got {self.limit}")
         check_weights(eta=eta, zero=True)
 
 
-def class_weights(classes: Tensor, most: float = 10.0) -> Tensor:
+MOST_WEIGHT = 10.0
+"""Of an image of a small class, where an image of the largest class has weight 1."""
+
+
+def class_weights(classes: Tensor, most: float = MOST_WEIGHT) -> Tensor:
     """Weights of images, shape (N,): one over the size of their class, within a factor.
 
     They are scaled to a mean of 1. Without the limit a step that meets an image of a tiny class is
