@@ -166,7 +166,8 @@ def drawings(archive: str) -> Part:
         drawn = [Image.open(io.BytesIO(file.read(name))).convert("L") for name in names]
     folders = [name.rpartition("/")[0] for name in names]
     _, labels = np.unique(folders, return_inverse=True)
-    assert (np.bincount(labels) == DRAWN).all() and (np.diff(labels) >= 0).all()
+    if (np.bincount(labels) != DRAWN).any():
+        raise SystemExit(f"{archive}: expected {DRAWN} drawings of each character")
     small = [np.asarray(image.resize((28, 28), Image.Resampling.BOX)) for image in drawn]
     return 1 - np.stack(small).reshape(len(small), -1).astype(np.float32) / 255, labels
 
@@ -347,7 +348,9 @@ def summary(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--omniglot", help="omniglot136.zip: ALPHABET/CHARACTER/*.png, 20 of each")
-    parser.add_argument("--cifar10", action="store_true", help="CIFAR-10, as `bitprint data` has it")
+    parser.add_argument(
+        "--cifar10", action="store_true", help="CIFAR-10, as `bitprint data` has it"
+    )
     parser.add_argument("--coco", help="the folder coco14k")
     parser.add_argument("--validation", action="store_true", help="other draws, no test queries")
     parser.add_argument("--sets", nargs="+", help="names, all by default")
@@ -371,7 +374,9 @@ def main() -> None:
     ]
     for row in measured(cells, args.workers):
         rows.append(row)
-        print("{set}, {bits} bits, {method}: {map:.3f} ({train_seconds} s)".format(**row), flush=True)
+        print(
+            "{set}, {bits} bits, {method}: {map:.3f} ({train_seconds} s)".format(**row), flush=True
+        )
         write_rows(args.csv, rows)
     summary([row for row in rows if row["measured_on"] == kind])
 

@@ -203,8 +203,8 @@ def test_a_method_with_its_own_training_alone_keeps_it(recipe):
 
 
 def test_a_method_without_settings_is_trained_as_all_are():
-    options = recipe_options(Plain, "recommended", "efficientnet-lite0", PHOTOS)
-    usual = recipe_options(method("ssdh"), "recommended", "efficientnet-lite0", PHOTOS)
+    options = recipe_options(Plain, "recommended", "small", PHOTOS)
+    usual = recipe_options(method("dpsh"), "recommended", "small", PHOTOS)
     assert options == usual
 
 

@@ -12,8 +12,12 @@ from torch import Tensor
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
 from bitprint.methods.discrete import discrete_descent, ridge, sgn
 from bitprint.methods.dpsh import pairwise_parts
+from bitprint.nets import backbone_kind
 from bitprint.supervision import class_count, similarity
 from bitprint.training.state import State
+
+MOST_WEIGHT, MOST_OVER_FEATURES = 10.0, 1000.0
+"""Largest weight of an image of a small class, where one of the largest class has weight 1."""
 
 
 class DSDH(DeepHasher):
@@ -43,20 +47,19 @@ class DSDH(DeepHasher):
         "balanced": as "paper", with these changes of ours. Weights let the classifier act, which
         it hardly does at eta / mu = 55. h = tanh(network), so that an output beyond its code is
         not pulled back. Similar and dissimilar pairs have equal weight in sum (see
-        `pair_weights`): with 100 classes only one pair in 100 is similar. B starts from well-separated codes of the classes (see
-        `separated_codes`); for several labels from the sign of their sum. Where no image has
-        several labels, log(1 + e^(a t)) / a with a = min(1, 6 / K) replaces log(1 + e^t), so that
-        the loss of long codes does not saturate too soon, and images of small classes have a
-        larger weight in every sum over images (see `limit`).
+        `pair_weights`): with 100 classes only one pair in 100 is similar. B starts from
+        well-separated codes of the classes (see `separated_codes`); for several labels from the
+        sign of their sum. Where no image has several labels, log(1 + e^(a t)) / a with
+        a = min(1, 6 / K) replaces log(1 + e^t), so that the loss of long codes does not saturate
+        too soon, and an image has a weight of one over the size of its class in every sum over
+        images. That weight is at most 10 times that of an image of the largest class, or 1,000
+        times over features: a network of two layers learns a class of two images, a whole network
+        may fail to train.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
         whatever the size of the training set, mu is eta times the largest of 10, the number of
         classes and K^2 / 50, and nu is mu / 10.
-    limit : float, optional
-        With "balanced", the largest weight of an image of a small class; an image of the largest
-        class has weight 1. By default 10, and 1,000 with the recommended recipe over features: a
-        network of two layers learns a class of two images, a whole network may fail to train.
     **common
         As in `DeepHasher`.
 
@@ -85,7 +88,6 @@ class DSDH(DeepHasher):
         "paper": {"mode": "paper"},
         "original": {"mode": "paper"},
         "recommended pretrained": {"lr": 1e-3},
-        "recommended features": {"limit": 1000.0},
     }
 
     def __init__(
@@ -96,7 +98,6 @@ class DSDH(DeepHasher):
         mu: float | None = None,
         nu: float | None = None,
         eta: float | None = None,
-        limit: float | None = None,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(bits, **common)
@@ -104,7 +105,6 @@ class DSDH(DeepHasher):
         self.mu = mu
         self.nu = nu
         self.eta = eta
-        self.limit = limit
 
     def weights(self, count: int, classes: int = 10) -> tuple[float, float, float]:
         """mu, nu and eta for a training set of `count` images of so many classes.
@@ -135,8 +135,7 @@ class DSDH(DeepHasher):
         state.tensors["changed"] = torch.zeros((), device=state.device)
         if self.mode == "balanced":
             if state.classes.sum(dim=1).max() <= 1:
-                limit = MOST_WEIGHT if self.limit is None else self.limit
-                state.tensors["weights"] = class_weights(state.classes, limit)
+                state.tensors["weights"] = class_weights(state.classes, self._most_weight())
             state.tensors["kinds"] = pair_weights(state.labels, state.tensors.get("weights"))
             apart = separated_codes(state.classes.shape[1], self.bits, generator).to(codes)
             summed = state.classes.to(codes) @ apart
@@ -186,6 +185,10 @@ class DSDH(DeepHasher):
     def _weights_of(self, state: State) -> tuple[float, float, float]:
         return self.weights(len(state), state.classes.shape[1])
 
+    def _most_weight(self) -> float:
+        over_features = self.backbone != "auto" and backbone_kind(self.backbone) == "features"
+        return MOST_OVER_FEATURES if over_features else MOST_WEIGHT
+
     def _solve_batch(self, outputs: Tensor, rows: Tensor, state: State) -> None:
         """W from the signs of this batch alone, then its B from zero, in at most ten sweeps."""
         mu, nu, eta = self._weights_of(state)
@@ -202,13 +205,7 @@ class DSDH(DeepHasher):
             raise ValueError(f"mode must be paper, authors or balanced, got {self.mode!r}")
         mu, nu, eta = self.weights(len(labels), class_count(labels))
         check_weights(mu=mu, nu=nu)
-        if self.limit is not None and not self.limit >= 1:
-            raise ValueError(f"limit must be a number >= 1, got {self.limit}")
         check_weights(eta=eta, zero=True)
-
-
-MOST_WEIGHT = 10.0
-"""Of an image of a small class, where an image of the largest class has weight 1."""
 
 
 def class_weights(classes: Tensor, most: float = MOST_WEIGHT) -> Tensor:
