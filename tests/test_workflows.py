@@ -66,7 +66,7 @@ def test_train_takes_names_folders_and_arrays(folder):
     hasher = bp.train(str(folder), bits=8, features="gist", **QUICK)
     assert hasher.classes_ == 2
     X, y = np.eye(6), ["a", "a", "a", "b", "b", "b"]
-    assert bp.train(X, y, bits=8, **QUICK).settings_["backbone"] == "mlp"
+    assert bp.train(X, y, bits=8, **QUICK).settings_["backbone"] == "mlp:2048"
 
 
 def test_a_folder_is_trained_whole_and_a_named_set_by_its_protocol(folder):

@@ -73,14 +73,14 @@ def gradient(H, B, s, eta, slope=1.0, weights=None, kinds=(1.0, 1.0)):
     return result
 
 
-def pair_weights(s, weights=None, power=0.75):
+def pair_weights(s, weights=None):
     """Weights of dissimilar and of similar pairs: half of all over those of the kind, by loops."""
     weights = np.ones(len(s)) if weights is None else weights
     sums = [0.0, 0.0]
     for i in range(len(s)):
         for j in range(len(s)):
             sums[int(s[i, j])] += weights[i] * weights[j]
-    return tuple((sum(sums) / 2 / part) ** power for part in sums)
+    return tuple(sum(sums) / 2 / part for part in sums)
 
 
 def finite_differences(function, at, step=1e-5):

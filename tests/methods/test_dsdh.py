@@ -429,3 +429,12 @@ def test_recipe_on_few_and_many_classes_finds_them(classes, images, bits, least)
     database = hasher.fit(features[~asked], labels[~asked]).encode(features[~asked])
     queries = hasher.encode(features[asked])
     assert bp.evaluate(queries, labels[asked], database, labels[~asked]).map > least
+
+
+@pytest.mark.parametrize(("backbone", "most"), [("mlp", 150.0), ("mlp:64", 150.0), ("small", 10.0)])
+def test_limit_of_class_weights_follows_the_backbone(backbone, most):
+    labels = torch.tensor([0] * 300 + [1] * 2)
+    state = State(labels, torch.eye(2)[labels], batch_size=128)
+    DSDH(8, mode="balanced", backbone=backbone).prepare(state)
+    weights = state.tensors["weights"]
+    assert weights[-1] / weights[0] == pytest.approx(most)

@@ -126,10 +126,18 @@ def test_backbone_auto_follows_method_set_and_size():
     tiny = bp.ImageSet(np.zeros((2, 15, 40, 3), np.uint8))
     assert chosen("dsdh", photos) == "efficientnet-lite0"
     assert chosen("dsdh", draw_shapes(2)) == chosen("dsdh", load_digits()) == "small"
-    assert chosen("dsdh", np.zeros((2, 5), np.float32)) == "mlp"
+    assert chosen("dsdh", np.zeros((2, 5), np.float32)) == "mlp:2048"
     assert chosen("dsdh", tiny) == chosen("ninh", tiny) == "small"
     assert [chosen(name, photos) for name in ("cnnh", "cnnh+", "dsch", "drsch")] == ["cnnh"] * 4
     assert chosen("ninh", photos) == "nin-small:1200"
+
+
+def test_network_over_features_is_wide_only_by_recommended():
+    features, pixels = Items((1280,), 100), Items((64 * 64 * 3,), 100)
+    for recipe in ("paper", "original"):
+        assert settle(bp.create("dsdh", 12, recipe=recipe), features).backbone == "mlp"
+    assert settle(bp.create("dsdh", 12, backbone="mlp"), features).backbone == "mlp"
+    assert settle(bp.create("dsdh", 12), pixels).backbone == "mlp:1365"
 
 
 # ---- what is given
@@ -195,8 +203,8 @@ def test_a_method_with_its_own_training_alone_keeps_it(recipe):
 
 
 def test_a_method_without_settings_is_trained_as_all_are():
-    options = recipe_options(Plain, "recommended", "efficientnet-lite0", PHOTOS)
-    usual = recipe_options(method("dpsh"), "recommended", "efficientnet-lite0", PHOTOS)
+    options = recipe_options(Plain, "recommended", "small", PHOTOS)
+    usual = recipe_options(method("dpsh"), "recommended", "small", PHOTOS)
     assert options == usual
 
 

@@ -142,3 +142,10 @@ def test_errors_name_the_backbones():
         restore_trunk({"name": "mlp", "inputs": 4, "hidden": []})
     with pytest.raises(ValueError, match="width >= 1"):
         restore_trunk({"name": "small", "widths": [0]})
+
+
+def test_mlp_takes_the_width_of_its_layer():
+    assert create_trunk("mlp:24", input_shape=(4,)).hidden == [24]
+    assert create_trunk("mlp", input_shape=(4,)).hidden == [512]
+    with pytest.raises(ValueError, match=r"width of its hidden layer .* mlp:2048, not 'wide'"):
+        create_trunk("mlp:wide", input_shape=(4,))

@@ -30,6 +30,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "": {"recipe": "paper"},
     "authors": {"recipe": "paper", "mode": "authors"},
     "recipe": {"recipe": "recommended"},
+    "recommended": {"recipe": "recommended"},  # the name in results/recommended_cifar10.csv
     "original": {"recipe": "original"},
 }
 """What the second word of a row's name stands for."""
@@ -113,7 +114,8 @@ def training_of(row: str, bits: int, backbone: str) -> tuple[str, dict[str, Any]
     """Return the name of a row's network in a table, and its options for `bitprint.create`.
 
     A row is the name of a method, trained by the recipe "paper", and possibly one more word:
-    "recipe" for the recommended recipe, "original", or "authors" for DSDH's other mode.
+    "recommended" or "recipe" for the recommended recipe, "original", or "authors" for DSDH's other
+    mode.
 
     Examples
     --------

@@ -56,7 +56,10 @@ class DHN(DeepHasher):
     default_training = Training(
         epochs=60, batch_size=64, lr=2e-4, trunk_lr=2e-5, momentum=0.9, augment="flip"
     )
-    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-3}}
+    tuned: ClassVar[Tuned] = {
+        "pretrained": {"lr": 1e-3},
+        "recommended few pretrained": {"cutmix": 0.0},
+    }
 
     def __init__(
         self,

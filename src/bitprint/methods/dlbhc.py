@@ -56,7 +56,7 @@ class DLBHC(DeepHasher):
         momentum=0.9,
         augment="flip",
     )
-    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-4}}
+    tuned: ClassVar[Tuned] = {"recommended few pretrained": {"lr": 1e-3}}
 
     def make_head(self, features: int, classes: int) -> nn.Module:
         """K hash outputs, then one output per class that is computed from their sigmoids."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitprint.methods._deep import Common, DeepHasher, check_weights
+from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
 from bitprint.methods.discrete import sgn
 from bitprint.supervision import similarity
 from bitprint.training.losses import pair_loss, quantisation_loss
@@ -40,6 +40,14 @@ class DPSH(DeepHasher):
 
     name = "dpsh"
     reference = "Li, Wang and Kang, IJCAI 2016"
+    tuned: ClassVar[Tuned] = {
+        "recommended few pretrained": {
+            "lr": 1e-4,
+            "freeze_norms": False,
+            "cutmix": 0.0,
+            "drop_blocks": 0.0,
+        }
+    }
 
     def __init__(
         self,

