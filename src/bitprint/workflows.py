@@ -409,7 +409,7 @@ def _announce(hasher: DeepHasher, items: Any, note: Note) -> None:
             note(
                 f"without a GPU, --features {settled.backbone} is much faster: it computes the "
                 f"features of all images once, in about {spell_time(features)}, and learns from "
-                "those in seconds; --device cpu trains the whole network all the same"
+                "those in a minute or two; --device cpu trains the whole network all the same"
             )
 
 

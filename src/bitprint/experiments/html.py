@@ -12,12 +12,11 @@ from bitprint.experiments.published import reruns
 from bitprint.experiments.quick import NOTE
 from bitprint.experiments.standings import standings
 from bitprint.experiments.tables import BELOW, Entry, summarise
+from bitprint.nets import replaces_paper_network
 from bitprint.version import __version__
 
 _PAPER_SETS = ("cifar10", "nuswide")
-# What is not a network that stands in for the paper's: features, the paper's own networks, and
-# those that their methods' authors trained from scratch.
-_NO_STAND_INS = ("gist", "pixels", "cnnf", "alexnet", "cnnh", "nin", "nin-small")
+_NO_NETWORKS = ("gist", "pixels")  # other features that methods learn from
 _SETTINGS = (
     "variant",
     "method",
@@ -142,7 +141,11 @@ def stand_ins(rows: Iterable[dict[str, str]], several_labels: bool = False) -> l
             "compared with those it has."
         )
     backbones = dict.fromkeys(row["backbone"] for row in rows)
-    networks = [name for name in backbones if name.partition(":")[0] not in _NO_STAND_INS]
+    networks = [
+        name
+        for name in backbones
+        if name not in _NO_NETWORKS and replaces_paper_network(name.partition(":")[0])
+    ]
     if networks:
         notes.append(
             f"{', '.join(networks)} in place of the paper's networks, CNN-F and AlexNet: the order "

@@ -41,6 +41,7 @@ __all__ = [
     "create_trunk",
     "list_backbones",
     "register_backbone",
+    "replaces_paper_network",
     "restore_trunk",
     "skips_blocks",
 ]
@@ -157,6 +158,24 @@ def skips_blocks(backbone: Any) -> bool:
     (True, False)
     """
     return isinstance(backbone, str) and _lookup(backbone.partition(":")[0]).skips_blocks
+
+
+def replaces_paper_network(name: str) -> bool:
+    """Whether a network of a table stands in for those of the paper.
+
+    Parameters
+    ----------
+    name : str
+        Its name in a table: of a backbone without what follows the colon, or of a hub model.
+
+    Examples
+    --------
+    >>> replaces_paper_network("efficientnet-lite0"), replaces_paper_network("resnet-50")
+    (True, True)
+    >>> replaces_paper_network("cnnf"), replaces_paper_network("nin-small")
+    (False, False)
+    """
+    return name not in _BACKBONES or not _BACKBONES[name].in_paper
 
 
 def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = True) -> Trunk:

@@ -27,6 +27,7 @@ class AlexNet(Trunk):
     """
 
     name: ClassVar[str] = "alexnet"
+    in_paper: ClassVar[bool] = True
     takes_source: ClassVar[bool] = True
 
     def __init__(self) -> None:

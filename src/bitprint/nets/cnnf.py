@@ -57,6 +57,7 @@ class CNNF(Trunk):
     """
 
     name: ClassVar[str] = "cnnf"
+    in_paper: ClassVar[bool] = True
     takes_source: ClassVar[bool] = True
 
     def __init__(

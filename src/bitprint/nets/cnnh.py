@@ -19,6 +19,7 @@ class CNNHNet(Trunk):
     """
 
     name: ClassVar[str] = "cnnh"
+    in_paper: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()

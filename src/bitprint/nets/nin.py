@@ -30,6 +30,7 @@ class NIN(Trunk):
     """
 
     name: ClassVar[str] = "nin"
+    in_paper: ClassVar[bool] = True
     takes_source: ClassVar[bool] = True
     size: ClassVar[int] = 256
     # Kernel, stride and padding of the first convolution.

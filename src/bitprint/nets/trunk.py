@@ -26,6 +26,8 @@ class Trunk(nn.Module, ABC):
         Whether its items are images; if not, feature vectors.
     takes_source : bool
         Whether a colon and a file, folder, model id or number may follow its name.
+    in_paper : bool
+        Whether the DSDH paper, or the authors of a method in its tables, used it.
     skips_blocks : bool
         Whether it has residual blocks that training can skip, see `Training.drop_blocks`.
     optimized : bool
@@ -50,6 +52,7 @@ class Trunk(nn.Module, ABC):
     name: ClassVar[str]
     takes_images: ClassVar[bool] = True
     takes_source: ClassVar[bool] = False
+    in_paper: ClassVar[bool] = False
     skips_blocks: ClassVar[bool] = False
     optimized: ClassVar[bool] = True
 
