@@ -161,7 +161,7 @@ def evaluate(
     top: Annotated[
         str | None,
         typer.Option(
-            help="MAP over the nearest so many, numbers with commas (default: the protocol's)",
+            help="cutoff of MAP, or several with commas (default: that of the protocol)",
             rich_help_panel=_CONVENTIONS,
         ),
     ] = None,

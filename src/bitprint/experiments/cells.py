@@ -294,7 +294,7 @@ def settings_of(cell: Cell, items: Items, classes: int = 10) -> dict[str, Any]:
 
 
 def items_in(images: ImageSet, count: int) -> Items:
-    """Describe so many training images of a set, as recipes need it."""
+    """Describe `count` training images of a set, as recipes need it."""
     return replace(Items.of(images), count=count)
 
 
