@@ -183,7 +183,7 @@ def _row(name: str, values: list[float], note: str = "") -> str:
 
 
 def _spread(cutoffs: list[int], most: int) -> list[int]:
-    """At most `count` of the cutoffs, evenly spread from the first to the last."""
+    """At most `most` of the cutoffs, evenly spread from the first to the last."""
     if len(cutoffs) <= most:
         return cutoffs
     return [cutoffs[round(place)] for place in np.linspace(0, len(cutoffs) - 1, most)]
