@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,6 +211,8 @@ def train(
     ITQ(bits=16)
     """
     hasher = create(method, bits, seed=seed, **options)
+    if current_workers().size > 1 and not isinstance(hasher, DeepHasher):
+        raise ValueError(f"{hasher.name} learns in one process: start it without torchrun")
     if isinstance(data, str | os.PathLike):
         name = str(data) if name is None else name
         data = open_images(data)
@@ -234,7 +236,7 @@ def train(
 
 
 def evaluate_split(
-    hasher: Hasher, split: ImageSplit, *, top: int | None = None, **conventions: Any
+    hasher: Hasher, split: ImageSplit, *, top: int | Iterable[int] | None = None, **conventions: Any
 ) -> Report:
     """Measure a hasher on the queries of a split.
 
@@ -243,8 +245,8 @@ def evaluate_split(
     hasher : Hasher
         Refused if it was trained on other images of this set, which may include the queries.
     split : ImageSplit
-    top : int, optional
-        Cutoff of MAP; by default the protocol's.
+    top : int or iterable of int, optional
+        Cutoff of MAP, or several; by default the protocol's.
     **conventions
         Further arguments of `bitprint.evaluate`.
 
@@ -383,8 +385,6 @@ def _fit(
     if out is not None:
         _check_free(Path(out), hasher, about)
     if not isinstance(hasher, DeepHasher):
-        if current_workers().size > 1:
-            raise ValueError(f"{hasher.name} learns in one process: start it without torchrun")
         hasher.fit(items, labels)
         hasher.about.update(about)
         if out is not None:

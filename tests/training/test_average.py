@@ -16,7 +16,13 @@ def images():
 
 
 def fitted(**changes):
-    options = {"backbone": "small", "epochs": 3, "batch_size": 16, "lr": 1e-2} | changes
+    options = {
+        "recipe": "original",
+        "backbone": "small",
+        "epochs": 3,
+        "batch_size": 16,
+        "lr": 1e-2,
+    } | changes
     return bp.create("dpsh", 8, **options).fit(images())
 
 

@@ -496,6 +496,7 @@ def test_methods_without_a_network_are_refused(monkeypatch, tmp_path):
             return None
 
     monkeypatch.setattr(distributed, "joined", lambda device: Both(0, 2))
+    monkeypatch.setattr("bitprint.workflows.current_workers", lambda: Both(0, 2))
     result = CliRunner().invoke(app, ["train", "digits", "--method", "itq", "--out", str(tmp_path)])
     assert isinstance(result.exception, ValueError)
     assert str(result.exception) == "itq learns in one process: start it without torchrun"

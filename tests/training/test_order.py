@@ -1,5 +1,7 @@
 """Batches of a few classes: the order of an epoch, and the loop that follows it."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -102,8 +104,10 @@ def test_images_of_several_labels_go_with_one_of_them():
 class Watched(DPSH):
     """DPSH that notes the classes of its batches."""
 
+    batches: ClassVar = []
+
     def loss(self, outputs, rows, state):
-        self.batches = [*getattr(self, "batches", []), state.labels[rows].tolist()]
+        self.batches.append(state.labels[rows].tolist())
         return super().loss(outputs, rows, state)
 
 
@@ -114,6 +118,7 @@ LABELS = np.arange(48) % 6
 @pytest.mark.parametrize("per_class", [4, None])
 def test_the_loop_trains_on_balanced_batches(per_class):
     training = Training(epochs=2, batch_size=12, per_class=per_class)
+    Watched.batches.clear()
     hasher = Watched(5, training=training).fit(FEATURES, LABELS)
     assert len(hasher.batches) == 8
     counts = [sorted(np.unique(batch, return_counts=True)[1]) for batch in hasher.batches]

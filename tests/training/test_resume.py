@@ -64,7 +64,9 @@ def fit_all(folder):
     torch.set_num_threads(1)
     for mode, options in CASES.items():
         data = features() if options["backbone"] == "mlp" else images()
-        hasher = bp.create("dsdh", bits=12, mode=mode, epochs=EPOCHS, device="cpu", **options)
+        hasher = bp.create(
+            "dsdh", bits=12, recipe="original", mode=mode, epochs=EPOCHS, device="cpu", **options
+        )
         hasher.fit(data, images().labels, run=folder / mode)
         hasher.encode(data).save(folder / mode / "codes")
 

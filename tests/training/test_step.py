@@ -18,7 +18,8 @@ IMAGES = ImageSet(RNG.integers(0, 256, (24, 16, 16, 3), np.uint8), labels=np.ara
 
 def fitted(**options):
     training = {"epochs": 2, "batch_size": 8, "lr": 1e-3, "optimizer": "adamw"} | options
-    return bp.create("dpsh", bits=6, backbone="small", **training).fit(IMAGES)
+    hasher = bp.create("dpsh", bits=6, recipe="original", backbone="small", **training)
+    return hasher.fit(IMAGES)
 
 
 def norms(net):

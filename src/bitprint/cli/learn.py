@@ -159,9 +159,9 @@ def evaluate(
     ] = None,
     labels: LabelsOption = None,
     top: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            help="MAP over the nearest so many (default: as the protocol defines)",
+            help="MAP over the nearest so many, numbers with commas (default: the protocol's)",
             rich_help_panel=_CONVENTIONS,
         ),
     ] = None,
@@ -187,6 +187,14 @@ def evaluate(
             help="Hamming distance of precision within a radius", rich_help_panel=_CONVENTIONS
         ),
     ] = 2,
+    graded: Annotated[
+        bool,
+        typer.Option(
+            "--graded",
+            help="also NDCG and ACG: relevance is the number of shared labels",
+            rich_help_panel=_CONVENTIONS,
+        ),
+    ] = False,
     cutoffs: Annotated[
         str | None,
         typer.Option(
@@ -211,9 +219,12 @@ def evaluate(
         "empty": empty,
         "radius": radius,
     }
+    if top is not None:
+        numbers = _numbers("--top", top)
+        conventions["top"] = numbers if "," in top else numbers[0]
     if cutoffs is not None:
         conventions["cutoffs"] = _numbers("--cutoffs", cutoffs)
-    check_conventions(top=top, **conventions)  # before loading data
+    check_conventions(**conventions)  # before loading data
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     workflows.check_labelled(images)
@@ -223,7 +234,7 @@ def evaluate(
     split = workflows.split(images, protocol, seed)
     workflows.check_unseen(about, split, name)
     hasher = load(run)
-    report = workflows.evaluate_split(hasher, split, top=top, **conventions)
+    report = workflows.evaluate_split(hasher, split, graded=graded, **conventions)
     if plots:
         plot_reports({hasher.name: report}, plots)
     if as_json:
