@@ -68,3 +68,11 @@ def test_labels_that_are_no_lists_name_the_form(labels, tmp_path):
         with pytest.raises(ValueError, match=r'such as labels=\[\["cat"\]'):
             index.add(random_codes(2, 12), labels=labels)
         assert len(index) == 0
+
+
+def test_a_path_as_a_query_names_encode(tmp_path):
+    with (
+        Index.create(tmp_path / "a.bp", 12) as index,
+        pytest.raises(ValueError, match=r"such as hasher\.encode\('cat\.jpg'\)$"),
+    ):
+        index.search("cat.jpg")

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import asdict, fields
-from numbers import Number
+from numbers import Number, Real
 from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
@@ -637,9 +637,14 @@ def gaussian_linear(features: int, outputs: int) -> nn.Linear:
 def check_weights(*, zero: bool = False, **weights: float) -> None:
     """Raise a ValueError unless all weights are finite numbers above zero, or `zero` itself."""
     for name, value in weights.items():
-        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        if (
+            not isinstance(value, Real)
+            or not math.isfinite(value)
+            or value < 0
+            or (value == 0 and not zero)
+        ):
             least = "at least" if zero else "above"
-            raise ValueError(f"{name} must be a number {least} 0, got {value}")
+            raise ValueError(f"{name} must be a number {least} 0, got {value!r}")
 
 
 def training_state(labels: NDArray, device: torch.device, batch_size: int) -> State:
