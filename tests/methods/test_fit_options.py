@@ -109,5 +109,5 @@ def test_codes_no_better_than_chance_warn(recwarn):
 
 @pytest.mark.parametrize("weight", ["x", [1.0]])
 def test_weights_that_are_no_numbers_are_refused(weight):
-    with pytest.raises(ValueError, match="^eta must be a number at least 0, got"):
+    with pytest.raises(ValueError, match=r"^eta must be a number at least 0, got"):
         bp.DSDH(bits=8, epochs=1, device="cpu", eta=weight).fit(FEATURES, LABELS)
