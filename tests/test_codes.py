@@ -399,3 +399,18 @@ def test_as_codes_with_other_values_says_what_to_pass(values, message):
     with pytest.raises(ValueError, match=message) as error:
         as_codes(values)
     assert "\n" not in str(error.value)
+
+
+def test_from_signs_takes_a_tensor_with_gradients():
+    signs = torch.tensor([[1.0, -1.0], [-1.0, -1.0]], requires_grad=True)
+    assert Codes.from_signs(signs).signs().tolist() == [[1, -1], [-1, -1]]
+
+
+def test_from_signs_of_outputs_names_the_comparison():
+    with pytest.raises(ValueError, match="for outputs of a network `outputs >= 0`"):
+        Codes.from_signs([[0.3, -0.7]])
+
+
+def test_codes_by_two_indices_name_signs():
+    with pytest.raises(ValueError, match=r"for single bits: codes\.signs\(\)"):
+        Codes.from_signs([[1, -1]])[0, 1]

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_matrix
 from scipy.stats import chi2
 
 from bitprint import supervision
@@ -84,11 +85,20 @@ def test_booleans_are_two_classes():
         ([[0.5, 1]], "a label matrix has zeros and ones only"),
         ([0, -1], "class numbers are integers and not negative"),
         ([0, 0.5], "class numbers are integers and not negative"),
+        ([-1, 1], r"to number other classes: np\.unique\(labels, return_inverse=True\)\[1\]$"),
+        ([[0], [2], [1]], r"give labels\.ravel\(\)$"),
+        ([[0.3, 0.7]], "give scores > 0.5$"),
+        (csr_matrix([[0, 1], [1, 0]]), r"give labels\.toarray\(\)$"),
     ],
 )
 def test_other_labels_are_refused(labels, message):
     with pytest.raises(ValueError, match=message):
         check_labels(labels)
+
+
+def test_labels_of_one_column_are_refused_for_training():
+    with pytest.raises(ValueError, match=r"shape \(N, 1\).*give labels\.ravel\(\)$"):
+        check_several_classes(check_labels([[0], [1], [1]]))
 
 
 @pytest.mark.parametrize("form", [list, tuple, np.array, lambda names: np.array(names, object)])

@@ -50,7 +50,28 @@ def test_split_of_another_kind_of_data_is_refused(folder):
         bp.split(bp.open_images(folder / "cats"))
 
 
+@pytest.mark.parametrize("name", ["", "cifar", "no/such/folder"])
+def test_open_images_of_an_unknown_name_lists_the_sets(name):
+    with pytest.raises(FileNotFoundError, match=r"no such folder.* digits, shapes, cifar10 and"):
+        bp.open_images(name)
+
+
+def test_open_images_expands_the_home_folder(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert len(bp.open_images(f"~/{folder.name}")) == 26
+
+
+def test_open_images_of_an_array_names_image_set():
+    with pytest.raises(ValueError, match=r"bp\.ImageSet\(pixels, labels\)"):
+        bp.open_images(DIGITS.pixels)
+
+
 # ---- train
+
+
+def test_train_with_y_names_labels():
+    with pytest.raises(ValueError, match=r"give labels as bp\.train\(X, labels=y\)"):
+        bp.train(np.eye(4), y=[0, 1, 0, 1])
 
 
 def test_train_uses_the_recommended_settings():
@@ -132,6 +153,13 @@ def test_estimate_follows_epochs_and_images(folder):
 
 
 # ---- evaluate
+
+
+def test_evaluate_split_of_other_arguments_names_the_right_ones():
+    parts, hasher = bp.split(DIGITS), bp.ITQ(bits=4)
+    for wrong in ((parts, hasher), (hasher, DIGITS)):
+        with pytest.raises(ValueError, match=r"bp\.evaluate_split\(hasher, bp\.split\(images\)\)"):
+            bp.evaluate_split(*wrong)
 
 
 def test_evaluate_split_equals_evaluate_by_hand():

@@ -80,14 +80,14 @@ class Codes:
         >>> Codes.from_signs(zeros_and_ones > 0).signs().tolist()
         [[1, -1, 1], [-1, 1, 1]]
         """
-        values = np.asarray(signs)
+        values = as_array(signs)
         if values.ndim != 2 or values.shape[1] < 1:
             raise ValueError(f"signs have shape (N, K) with K >= 1, got {values.shape}")
         ones = values == 1
         if values.dtype != np.bool_ and not np.all(ones | (values == -1)):
             raise ValueError(
                 "signs are -1 or +1 (or booleans); other values were found; "
-                "for 0 and 1 pass `codes > 0`"
+                "for 0 and 1 pass `codes > 0`, for outputs of a network `outputs >= 0`"
             )
         return cls(np.packbits(ones, axis=1), values.shape[1])
 
@@ -214,6 +214,8 @@ class Codes:
 
     def __getitem__(self, rows: int | slice | NDArray | list[int]) -> Codes:
         """Select codes; the result is always `Codes`, of one code for a plain number."""
+        if isinstance(rows, tuple):
+            raise ValueError("codes have one index, their rows; for single bits: codes.signs()")
         if isinstance(rows, int | np.integer):
             rows = [int(rows)]
         return Codes(self.packed[rows], self.bits)

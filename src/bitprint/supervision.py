@@ -154,6 +154,8 @@ def _number(named: list[Any], names: Sequence[str], several: bool | None = None)
 
 def _check_numbers(given: Any) -> NDArray:
     """Class numbers as int64, or a matrix of 0 and 1 as uint8."""
+    if hasattr(given, "toarray"):
+        raise ValueError("sparse labels are not supported; give labels.toarray()")
     labels: NDArray = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     if labels.ndim not in (1, 2) or (labels.ndim == 2 and labels.shape[1] == 0):
         raise ValueError(
@@ -165,10 +167,17 @@ def _check_numbers(given: Any) -> NDArray:
         raise ValueError("labels contain NaN or infinity")
     if labels.ndim == 2:
         if not np.all((labels == 0) | (labels == 1)):
-            raise ValueError("a label matrix has zeros and ones only")
+            if labels.shape[1] == 1:
+                raise ValueError("labels have shape (N, 1); class numbers: give labels.ravel()")
+            raise ValueError(
+                "a label matrix has zeros and ones only; of probabilities give scores > 0.5"
+            )
         return labels.astype(np.uint8)
     if np.any(labels < 0) or np.any(labels != np.floor(labels)):
-        raise ValueError("class numbers are integers and not negative")
+        raise ValueError(
+            "class numbers are integers and not negative; to number other classes: "
+            "np.unique(labels, return_inverse=True)[1]"
+        )
     if np.any(labels >= 2**53):
         raise ValueError("class numbers are below 2^53")
     return labels.astype(np.int64)
@@ -209,6 +218,11 @@ def check_several_classes(labels: NDArray) -> None:
     """Raise unless some two images are similar to different things: one class teaches nothing."""
     if len(labels) == 0:
         raise ValueError("there are no training images")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        raise ValueError(
+            "labels are a matrix of one class, shape (N, 1): at least two are needed; class "
+            "numbers: give labels.ravel()"
+        )
     if np.all(labels == labels[0]):
         raise ValueError(
             "all training images have the same labels (one class): at least two are needed"

@@ -210,6 +210,8 @@ def train(
     >>> hasher
     ITQ(bits=16)
     """
+    if "y" in options:
+        raise ValueError("there is no option 'y': give labels as bp.train(X, labels=y)")
     hasher = create(method, bits, seed=seed, **options)
     if current_workers().size > 1 and not isinstance(hasher, DeepHasher):
         raise ValueError(f"{hasher.name} learns in one process: start it without torchrun")
@@ -261,6 +263,10 @@ def evaluate_split(
     """
     from bitprint.evaluation import evaluate
 
+    if not isinstance(hasher, Hasher) or not isinstance(split, ImageSplit):
+        raise ValueError(
+            "evaluate_split takes a hasher and a split: bp.evaluate_split(hasher, bp.split(images))"
+        )
     check_unseen(hasher.about, split)
     items = items_of(split.images, hasher.about.get("features"))
     labels = split.images.labels

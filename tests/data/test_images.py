@@ -2,6 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from bitprint.data import SHAPES_COUNT, draw_shapes, load_digits, open_images
@@ -35,6 +36,20 @@ def test_pixels_have_one_form(pixels):
     message = r"images are uint8 of shape \(N, height, width, 3\), got"
     with pytest.raises(ValueError, match=message):
         ImageSet(pixels)
+
+
+@pytest.mark.parametrize(
+    "pixels", [torch.zeros(2, 3, 4, 4), [[0]], np.zeros((2, 3, 4, 4), np.float32)]
+)
+def test_pixels_of_another_kind_name_the_converter(pixels):
+    with pytest.raises(ValueError, match=r"converted by bitprint\.data\.inputs\.read_inputs\(x\)"):
+        ImageSet(pixels)
+
+
+def test_repr_of_an_image_set_is_one_line():
+    images = ImageSet(numbered(3), labels=[0, 1, 1], name="toys")
+    assert repr(images) == "ImageSet('toys': 3 images of 4 x 6, 2 classes)"
+    assert repr(ImageSet(numbered(3))) == "ImageSet('images': 3 images of 4 x 6, no labels)"
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,8 @@ def test_drsch_without_epochs_is_refused():
         (torch.zeros(2, 12), [39, 40], "rows must be from 0 to 39, got 39 to 40"),
         (torch.zeros(2, 12), [-1, 0], "rows must be from 0 to 39, got -1 to 0"),
         (torch.zeros(2, 12, device="meta"), [0, 1], 'move it: criterion.to("meta")'),
+        (np.zeros((2, 12)), [0, 1], "outputs are a torch tensor, got ndarray"),
+        (torch.zeros(8, 12), [0, 1, 2, 0, 1, 2, 0, 1], "not their classes"),
     ],
 )
 def test_wrong_batch_is_refused_and_leaves_no_trace(outputs, rows, message):

@@ -4,6 +4,8 @@ import csv
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import bitprint as bp
 
@@ -51,6 +53,8 @@ def test_validation_takes_names_and_an_image_set():
         (HELD, r"^validation takes a tuple \(X, y\)"),
         ((HELD, None), r"^validation needs labels: validation=\(X, y\)$"),
         ((HELD, HELD_LABELS[:4]), "30"),
+        (0.1, r"^validation takes a tuple \(X, y\)"),
+        ((HELD,), r"^validation takes a tuple \(X, y\)"),
     ],
 )
 def test_wrong_validation_is_refused_before_training(validation, complaint):
@@ -58,6 +62,19 @@ def test_wrong_validation_is_refused_before_training(validation, complaint):
     with pytest.raises(ValueError, match=complaint):
         create().fit(FEATURES, LABELS, validation=validation, callback=rows.append)
     assert rows == []
+
+
+@pytest.mark.parametrize("form", [lambda data: data, lambda data: DataLoader(data, batch_size=4)])
+def test_validation_takes_a_dataset_and_a_loader(form):
+    held = TensorDataset(torch.from_numpy(HELD), torch.from_numpy(HELD_LABELS))
+    hasher = create(epochs=1).fit(FEATURES, LABELS, validation=form(held))
+    assert hasher.history_[0]["validation_map"] == hasher.score(HELD, HELD_LABELS)
+
+
+def test_callbacks_that_are_no_function_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="callback is one function"):
+        create().fit(FEATURES, LABELS, callback=[print], run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_callback_gets_the_rows_and_can_end_training():
@@ -88,3 +105,9 @@ def test_codes_no_better_than_chance_warn(recwarn):
     recwarn.clear()
     create(epochs=20).fit(FEATURES, LABELS)
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("weight", ["x", [1.0]])
+def test_weights_that_are_no_numbers_are_refused(weight):
+    with pytest.raises(ValueError, match=r"^eta must be a number at least 0, got"):
+        bp.DSDH(bits=8, epochs=1, device="cpu", eta=weight).fit(FEATURES, LABELS)

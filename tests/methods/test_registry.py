@@ -150,6 +150,8 @@ def one_sentence(error):
 def test_unknown_method():
     with pytest.raises(ValueError, match=r"unknown method 'dsdg'.*lsh.*dsdh"):
         bp.create("dsdg", bits=12)
+    with pytest.raises(ValueError, match=r"unknown method 'DSDG' \(is dsdh meant\?\)"):
+        bp.create("DSDG", bits=12)
 
 
 @every_method

@@ -243,7 +243,7 @@ def test_interrupted_run_with_a_module_resumes(tmp_path):
         (nn.Linear(7, 5), "the backbone, a Linear, cannot be used on items of shape (16, 12, 3)"),
         (nn.LSTM(12, 5), "cannot be used on items"),
         (See(pretrained_cfg={"input_size": (3, 4, 8)}), "4 x 8 pixels, which is no square"),
-        (Net, "backbone must be a name or a torch module"),
+        (Net, "; give Net()"),
         (5, "backbone must be a name or a torch module"),
     ],
 )

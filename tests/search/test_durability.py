@@ -325,6 +325,8 @@ def test_missing_and_existing_files_are_refused(sample, tmp_path):
     with pytest.raises(FileExistsError, match="exists already"):
         Index.create(sample[0], BITS)
     assert sample[0].read_bytes() == content
+    with Index.open(sample[0]), pytest.raises(FileExistsError, match="exists already"):
+        Index.create(sample[0], BITS)  # while it is open, its log exists, too
     (tmp_path / "b.bp-wal").write_bytes(b"left over")
     with pytest.raises(FileExistsError, match="left over"):
         Index.create(tmp_path / "b.bp", BITS)

@@ -1,6 +1,7 @@
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from store_contract import play_histories, random_codes
@@ -54,3 +55,24 @@ def test_many_codes_in_several_chunks_survive_compaction(tmp_path):
                 matches[number].distances,
                 np.take_along_axis(distances[:, positions], order, axis=1),
             )
+
+
+def test_index_by_its_class_names_create_and_open():
+    with pytest.raises(ValueError, match=r"Index\.create\(path, bits\) or Index\.open\(path\)"):
+        Index("photos.bp")
+
+
+@pytest.mark.parametrize("labels", [["cat", "dog"], [0, 1]])
+def test_labels_that_are_no_lists_name_the_form(labels, tmp_path):
+    with Index.create(tmp_path / "a.bp", 12) as index:
+        with pytest.raises(ValueError, match=r'such as labels=\[\["cat"\]'):
+            index.add(random_codes(2, 12), labels=labels)
+        assert len(index) == 0
+
+
+def test_a_path_as_a_query_names_encode(tmp_path):
+    with (
+        Index.create(tmp_path / "a.bp", 12) as index,
+        pytest.raises(ValueError, match=r"such as hasher\.encode\('cat\.jpg'\)$"),
+    ):
+        index.search("cat.jpg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from bitprint.data.cifar10 import load_cifar10
 from bitprint.data.cifar10_fetch import fetch_cifar10
@@ -59,6 +60,11 @@ def open_images(
     >>> len(open_images("digits"))
     1797
     """
+    if not isinstance(name, str | os.PathLike):
+        raise ValueError(
+            f"open_images takes the name of a set or a folder, got {type(name).__name__}; make an "
+            "image set of arrays with bp.ImageSet(pixels, labels)"
+        )
     if name == "digits":
         return load_digits()
     if name == "shapes":
@@ -68,4 +74,10 @@ def open_images(
     cache = data_home() / "decoded"
     if name == "nuswide":
         return load_nuswide(cache=cache, progress=progress)
-    return load_folder(name, labels=labels, size=size, cache=cache, progress=progress)
+    folder = Path(name).expanduser()
+    if not os.fspath(name) or not folder.is_dir():
+        raise FileNotFoundError(
+            f"{name}: no such folder; give a folder of images, or one of digits, shapes, cifar10 "
+            "and nuswide"
+        )
+    return load_folder(folder, labels=labels, size=size, cache=cache, progress=progress)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitprint.supervision import check_labels, class_names
+from bitprint.supervision import check_labels, class_count, class_names
 
 PARTS = ("query", "train", "database")
 """What an image may be for in a split that comes with the set."""
@@ -58,6 +58,8 @@ class ImageSet:
     >>> part = images.subset([2, 0])
     >>> len(part), part.labels.tolist(), part.ids.tolist(), part.read([0]).shape
     (2, [1, 0], ['2', '0'], (1, 8, 8, 3))
+    >>> images
+    ImageSet('images': 3 images of 8 x 8, 2 classes)
     >>> images.size, part.fingerprint() == images.subset([0, 2]).fingerprint()
     ((8, 8), False)
     """
@@ -77,10 +79,16 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         pixels = self.pixels
+        if not isinstance(pixels, np.ndarray):
+            raise ValueError(
+                f"pixels are a NumPy array, got {type(pixels).__name__}; other images are "
+                "converted by bitprint.data.inputs.read_inputs(x)[0]"
+            )
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
             raise ValueError(
                 "images are uint8 of shape (N, height, width, 3), "
-                f"got {pixels.dtype} of shape {pixels.shape}"
+                f"got {pixels.dtype} of shape {pixels.shape}; floats in [0, 1] and images with "
+                "channels first are converted by bitprint.data.inputs.read_inputs(x)[0]"
             )
         rows = np.arange(len(pixels)) if self.rows is None else np.asarray(self.rows, np.int64)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(pixels)):
@@ -101,6 +109,11 @@ class ImageSet:
     def __len__(self) -> int:
         assert self.rows is not None
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        classes = "no labels" if self.labels is None else f"{class_count(self.labels)} classes"
+        height, width = self.size
+        return f"ImageSet({self.name!r}: {len(self)} images of {height} x {width}, {classes})"
 
     @property
     def size(self) -> tuple[int, int]:

@@ -416,7 +416,9 @@ def _round_floats(array: NDArray) -> Pixels:
     for start in range(0, len(array), _BLOCK):
         block = array[start : start + _BLOCK]
         values = np.rint(block * np.float32(255))
-        if not (values.min() >= 0 and values.max() <= 255):  # NaN is neither
+        if np.isnan(values).any():
+            raise ValueError("float images contain NaN; the values must be in [0, 1]")
+        if values.min() < 0 or values.max() > 255:
             raise ValueError(
                 f"float images must be in [0, 1], got values from {block.min():.4g} to "
                 f"{block.max():.4g}: divide by 255, or leave out the normalization, as Bitprint "

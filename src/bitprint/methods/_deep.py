@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import asdict, fields
+from numbers import Number, Real
 from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
@@ -242,7 +243,7 @@ class DeepHasher(Hasher):
         y: ArrayLike | None = None,
         *,
         labels: ArrayLike | None = None,
-        validation: tuple[Data, ArrayLike | None] | None = None,
+        validation: tuple[Data, ArrayLike | None] | Data | None = None,
         callback: Callback | None = None,
         run: str | os.PathLike[str] | None = None,
         progress: bool | str = False,
@@ -264,7 +265,8 @@ class DeepHasher(Hasher):
         labels : array_like, optional
             Another name of `y`.
         validation : tuple of (X, y), optional
-            Images or features that do not train, and their labels. After every epoch their
+            Images or features that do not train, and their labels; or data with labels of its
+            own, such as an `ImageSet`, a torch `Dataset` or a `DataLoader`. After every epoch their
             `score` is noted as `validation_map`. It changes nothing in the training.
         callback : callable, optional
             Called after every epoch with a dict: the row of `metrics.csv`. An exception that it
@@ -278,6 +280,11 @@ class DeepHasher(Hasher):
             Further facts for the run's `model.json`, as in `save`.
         """
         self._check_numbers()
+        if callback is not None and not callable(callback):
+            raise ValueError(
+                f"callback is one function of a dict, got {callback!r}; to call several, give a "
+                "function that calls each"
+            )
         source, found = read_inputs(X)
         y = either(y, labels)
         y = found if y is None else y
@@ -406,15 +413,18 @@ class DeepHasher(Hasher):
         self,
         net: HashNetwork,
         shape: tuple[int, ...],
-        validation: tuple[Data, ArrayLike | None] | None,
+        validation: tuple[Data, ArrayLike | None] | Data | None,
     ) -> Callable[[], dict[str, float]] | None:
         """Return what measures a network in training by `score`, if there are validation items."""
         if validation is None:
             return None
-        if not isinstance(validation, tuple) or len(validation) != 2:
+        pair = validation if isinstance(validation, tuple) else (validation, None)
+        if len(pair) != 2 or isinstance(validation, Number):
             raise ValueError("validation takes a tuple (X, y) of items and their labels")
-        X, found = read_inputs(validation[0], shape)
-        y = found if validation[1] is None else validation[1]
+        X, found = read_inputs(pair[0], shape)
+        y = found if pair[1] is None else pair[1]
+        if y is None and not isinstance(validation, tuple):
+            raise ValueError("validation takes a tuple (X, y) of items and their labels")
         if y is None:
             raise ValueError("validation needs labels: validation=(X, y)")
         check_labels(y, len(X))
@@ -627,9 +637,14 @@ def gaussian_linear(features: int, outputs: int) -> nn.Linear:
 def check_weights(*, zero: bool = False, **weights: float) -> None:
     """Raise a ValueError unless all weights are finite numbers above zero, or `zero` itself."""
     for name, value in weights.items():
-        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        if (
+            not isinstance(value, Real)
+            or not math.isfinite(value)
+            or value < 0
+            or (value == 0 and not zero)
+        ):
             least = "at least" if zero else "above"
-            raise ValueError(f"{name} must be a number {least} 0, got {value}")
+            raise ValueError(f"{name} must be a number {least} 0, got {value!r}")
 
 
 def training_state(labels: NDArray, device: torch.device, batch_size: int) -> State:

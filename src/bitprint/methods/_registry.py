@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import TypeVar
 
 from bitprint.methods._base import Hasher
@@ -32,7 +33,9 @@ def method(name: str) -> type[Hasher]:
     'Gong and Lazebnik, CVPR 2011'
     """
     if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
+        near = get_close_matches(str(name).lower(), METHODS, n=1)
+        meant = f" (is {near[0]} meant?)" if near else ""
+        raise ValueError(f"unknown method {name!r}{meant}; there are {', '.join(METHODS)}")
     return METHODS[name]
 
 

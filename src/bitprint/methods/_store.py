@@ -117,7 +117,10 @@ def _read_description(folder: str | os.PathLike[str]) -> bytes:
             raise FileNotFoundError(
                 f"{folder}: its training is not finished; the same `bitprint train` goes on with it"
             ) from None
-        raise FileNotFoundError(f"{folder}: not a model folder, model.json is missing") from None
+        raise FileNotFoundError(
+            f"{folder}: not a model folder, model.json is missing; give the folder that "
+            "hasher.save or `bitprint train` wrote"
+        ) from None
 
 
 def parse_files(

@@ -161,6 +161,10 @@ class Criterion(nn.Module):
     def __len__(self) -> int:
         return len(self.labels)
 
+    def extra_repr(self) -> str:
+        """Method, bits and number of training images, for `repr`."""
+        return f"{self._hasher.name!r}, bits={self._hasher.bits}, images={len(self)}"
+
     def make_head(self, features: int) -> nn.Module:
         """Build the layer from features (n, features) to what the criterion takes.
 
@@ -241,6 +245,8 @@ class Criterion(nn.Module):
     def _checked(self, outputs: Tensor, rows: Tensor) -> Tensor:
         """Return the rows on the device of the buffers; raise a ValueError for what cannot be."""
         device = self.labels.device
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"outputs are a torch tensor, got {type(outputs).__name__}")
         if outputs.ndim != 2 or outputs.shape[1] != self._width:
             raise ValueError(
                 f"{self._hasher.name} with {self._hasher.bits} bits and {self._class_count} "
@@ -263,6 +269,12 @@ class Criterion(nn.Module):
             raise ValueError(
                 f"rows must be from 0 to {len(self) - 1}, got {int(rows.min())} to "
                 f"{int(rows.max())}; they are the places of the images in labels"
+            )
+        # More rows than classes, and none above the classes: these are labels.
+        if not unchecked and rows.max() < self._class_count < len(rows) <= len(self):
+            raise ValueError(
+                "rows are the places of the images in labels, not their classes: get them from "
+                "bp.IndexedDataset, and call criterion(outputs, rows)"
             )
         return rows.to(device, torch.int64)
 

@@ -205,8 +205,10 @@ def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = 
     if isinstance(name, nn.Module) and (is_image or len(input_shape) == 1):
         return Module(name, input_shape)
     if not isinstance(name, str):
+        made = f"; give {name.__name__}()" if isinstance(name, type) else ""
         raise ValueError(
-            f"backbone must be a name or a torch module for images or feature vectors, got {name!r}"
+            "backbone must be a name or a torch module for images or feature vectors, "
+            f"got {name!r}{made}"
         )
     kind, _, source = name.partition(":")
     backbone = _lookup(kind)
@@ -243,5 +245,7 @@ def _origin(cls: type) -> tuple[str, str]:
 
 def _lookup(name: Any) -> type[Trunk]:
     if name not in _BACKBONES:
-        raise ValueError(f"unknown backbone {name!r}; there are: {', '.join(_BACKBONES)}")
+        raise ValueError(
+            f"unknown backbone {name!r}; there are: {', '.join(_BACKBONES)}, or give a torch module"
+        )
     return _BACKBONES[name]

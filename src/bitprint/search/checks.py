@@ -25,6 +25,8 @@ def check_codes(place: object, bits: int, codes: Any) -> Codes:
 
     An array, a torch tensor or a list of -1 and +1 means codes.
     """
+    if isinstance(codes, str | os.PathLike):
+        raise ValueError(f"{place}: search takes codes, such as hasher.encode({str(codes)!r})")
     if not isinstance(codes, Codes | list | tuple) and not hasattr(codes, "__array__"):
         raise ValueError(
             f"{place}: an index searches Codes by Hamming distance, which means nothing "

@@ -64,9 +64,12 @@ def _as_path(path: str | os.PathLike[str] | None) -> str | None:
 
 
 def _as_names(names: Iterable[str]) -> tuple[str, ...]:
-    listed = () if isinstance(names, str) else tuple(names)
-    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
-        raise ValueError(f"the labels of a code are a list of names, got {names!r}")
+    listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
+    if listed is None or not all(isinstance(name, str) for name in listed):
+        raise ValueError(
+            f"the labels of a code are a list of names, got {names!r}; give a list for each code, "
+            'such as labels=[["cat"], ["dog", "sofa"]]'
+        )
     return tuple(str(name) for name in listed)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 def no_such_index(place: object) -> FileNotFoundError:
     """The error for a place that holds no index."""
-    return FileNotFoundError(f"{place}: no such index; create it first")
+    return FileNotFoundError(
+        f"{place}: no such index; create it first: Index.create in Python, `bitprint index add` "
+        "on the command line"
+    )
 
 
 def other_version(place: object, found: object, ours: int) -> ValueError:

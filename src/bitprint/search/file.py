@@ -129,6 +129,8 @@ class IndexFile:
 
         `fill` may put something else into it first, which is then there from the beginning.
         """
+        if path.exists():
+            raise _exists_already(path)
         log = _log_of(path)
         if log.exists():
             raise FileExistsError(f"{log}: left over from another index; remove it or rename it")
@@ -144,9 +146,7 @@ class IndexFile:
             write_atomically(draft, content)
             _put(draft, path)
         except FileExistsError:
-            raise FileExistsError(
-                f"{path}: exists already; open it, or create the index under another name"
-            ) from None
+            raise _exists_already(path) from None
         finally:
             draft.unlink(missing_ok=True)
 
@@ -322,6 +322,12 @@ def _put(draft: Path, path: Path) -> None:
     except OSError:  # a file system without links, such as exFAT
         os.close(os.open(path, os.O_CREAT | os.O_EXCL))
         draft.replace(path)
+
+
+def _exists_already(path: Path) -> FileExistsError:
+    return FileExistsError(
+        f"{path}: exists already; open it, or create the index under another name"
+    )
 
 
 def _authorize(

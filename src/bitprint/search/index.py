@@ -68,6 +68,8 @@ class Index(Closable):
     """
 
     def __init__(self, mirror: Mirror) -> None:
+        if not isinstance(mirror, Mirror):
+            raise ValueError("make an index by Index.create(path, bits) or Index.open(path)")
         self._mirror = mirror
         self.path = mirror.path
         self.bits = mirror.header.bits
