@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from bitprint.data.cifar10 import load_cifar10
 from bitprint.data.cifar10_fetch import fetch_cifar10
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 SHAPES_COUNT = 4_000
+BUILT_IN = ("digits", "shapes", "cifar10", "nuswide")
 
 
 def open_images(
@@ -59,6 +61,8 @@ def open_images(
     >>> len(open_images("digits"))
     1797
     """
+    if name in BUILT_IN and labels is not None:
+        raise ValueError(f"labels are for the images of a folder; to open one type ./{name}")
     if name == "digits":
         return load_digits()
     if name == "shapes":
@@ -68,4 +72,9 @@ def open_images(
     cache = data_home() / "decoded"
     if name == "nuswide":
         return load_nuswide(cache=cache, progress=progress)
+    if not Path(name).is_dir():
+        reason = "a file, not a folder" if Path(name).exists() else "no such folder"
+        raise FileNotFoundError(
+            f"{name}: {reason}; give a folder of images, or a built-in set: {', '.join(BUILT_IN)}"
+        )
     return load_folder(name, labels=labels, size=size, cache=cache, progress=progress)
