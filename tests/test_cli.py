@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -154,7 +155,7 @@ def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):
         patch.setattr(EpochBar, "finish_epoch", interrupt_at_the_second_epoch)
         result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 130
-    assert "interrupted; the same command goes on" in result.stderr
+    assert "interrupted; run the same command again" in result.stderr
     unfinished = "its training is not finished; the same `bitprint train` goes on"
     for arguments in (["evaluate", out, "digits"], ["encode", out, "digits", "codes"]):
         result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
@@ -417,7 +418,7 @@ def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
     command = ["reproduce", "figure1", "--quick", "--out", str(tmp_path / "table.csv")]
     result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 130
-    assert "interrupted; the same command goes on" in result.stderr
+    assert "interrupted; run the same command again" in result.stderr
 
 
 def test_reproduce_tells_what_the_paper_ran_again(tmp_path, monkeypatch):
@@ -618,7 +619,9 @@ def test_conventions_are_checked_before_images_are_read(
             ["train", "digits", "--out", "x", "--method", "lsh", "--backbone", "small"],
             "no backbone",
         ),
-        (["train", "no/such/folder", "--out", "x"], "no such folder"),
+        (["train", "no/such/folder", "--out", "x"], "no such folder; give a folder of images, or"),
+        (["train", "digits", "--out", "x", "--labels", "a.csv"], "to open one type ./digits"),
+        (["train", "cifar10", "--out", "x"], "type: bitprint data cifar10"),
         (["evaluate", "no/such/run", "digits"], "not a model folder"),
         (["data", "cifar10", "--from", "no/such/archive.tgz"], "no/such/archive.tgz"),
     ],
@@ -626,6 +629,43 @@ def test_conventions_are_checked_before_images_are_read(
 def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert part in fails(monkeypatch, capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--out", "x", "--features", "sift"], "unknown features 'sift'"),
+        (["--out", "x", "--backbone", "vgg"], "unknown backbone 'vgg'"),
+        (["--out", "x", "--protocol", 3], "there are protocols 1 and 2, got 3"),
+        (["--out", "notes.txt"], "notes.txt: a file; the output of a training is a folder"),
+        (
+            ["--out", "x", "--features", "gist", "--backbone", "small"],
+            "give features or backbone, not both",
+        ),
+    ],
+)
+def test_train_checks_options_before_it_reads_images(options, part, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("keep")
+    assert part in fails(monkeypatch, capsys, "train", "no/such/folder", *options)
+
+
+def test_set_names_the_option_to_use_for_bits():
+    result = CliRunner().invoke(cli.app, ["train", "digits", "--out", "x", "--set", "bits=4"])
+    assert result.exit_code == 2
+    assert "use --bits" in result.output
+
+
+def test_progress_bar_stops_before_another_bar_starts(monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(_shared, "errors", screen)
+    with _shared.progress_bar("computing gist") as progress:
+        progress(1, 2)
+        progress(2, 2)
+        written = screen.file.getvalue()
+        time.sleep(0.3)  # a bar that runs would be drawn again
+        assert screen.file.getvalue() == written
+    assert "computing gist" in written
 
 
 def with_about(model, **about):

@@ -483,7 +483,8 @@ def test_the_pictures_of_a_new_index_are_listed_once(album, model, monkeypatch):
 @pytest.mark.parametrize("options", [(), ("--model", "run")])
 def test_without_a_picture_that_can_be_read_no_index_is_made(model, options):
     sentence = refused("index", "add", "new.bp", "-", *options, given="nowhere.jpg\n")
-    assert sentence == "the list: none of the pictures can be read"
+    missing = Path("nowhere.jpg").resolve()
+    assert sentence == f"the list: no image can be read; the first, {missing}: no such file"
     assert not Path("new.bp").exists()
 
 
@@ -557,7 +558,7 @@ def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):
     monkeypatch.setattr(Photos, "add", interrupt)
     result = call("index", "add", "photos.bp", album, "--model", model)
     assert result.exit_code == 130
-    assert "the same command goes on" in result.stderr
+    assert "run the same command again" in result.stderr
 
 
 def test_labels_that_have_changed_are_told(album, model):

@@ -28,6 +28,20 @@ def folder(tmp_path_factory):
     return root
 
 
+# ---- progress
+
+
+def test_train_and_evaluate_report_features_once(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("BITPRINT_DATA", str(tmp_path))
+    parts, calls = bp.split(bp.open_images(folder, size=24)), []
+    options = {"bits": 8, "method": "lsh", "features": "small"}
+    hasher = bp.train(parts, **options, feature_progress=lambda *count: calls.append(count))
+    assert calls[-1] == (24, 24)
+    calls.clear()
+    bp.evaluate_split(hasher, parts, feature_progress=lambda *count: calls.append(count))
+    assert calls == []  # the features are kept
+
+
 # ---- split
 
 

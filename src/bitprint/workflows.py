@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.data import ImageSet, Split, open_images, split_for
+from bitprint.data.decoding import Progress
 from bitprint.data.inputs import Data, read_inputs
+from bitprint.data.protocols import check_protocol
 from bitprint.devices import pick_device
-from bitprint.features import extract, width
+from bitprint.features import check_features, extract, width
 from bitprint.methods import DeepHasher, FeatureHasher, Hasher, create
 from bitprint.methods import method as method_class
 from bitprint.methods._store import read_description
@@ -157,6 +159,51 @@ def _learnable(images: ImageSet, method: str) -> ImageSet:
     return images
 
 
+def check_training(
+    method: str,
+    bits: int,
+    *,
+    features: str | None = None,
+    protocol: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Hasher:
+    """Return the untrained hasher, or raise a ValueError for options that cannot be used.
+
+    Reads no images, so that wrong options are found before a long read.
+
+    Parameters
+    ----------
+    method, bits, features, out, **options
+        As in `train`.
+    protocol : {1, 2}, optional
+
+    Examples
+    --------
+    >>> check_training("dsdh", 12, features="gist")
+    DSDH(bits=12)
+    >>> check_training("dsdh", 12, features="gist", backbone="small")
+    Traceback (most recent call last):
+    ValueError: give features or backbone, not both: a model on gist features has no backbone small
+    """
+    hasher = create(method, bits, **options)
+    if protocol is not None:
+        check_protocol(protocol)
+    if features is not None:
+        check_features(features)
+    backbone = getattr(hasher, "backbone", "auto")
+    if isinstance(backbone, str) and backbone != "auto":
+        kind = backbone_kind(backbone)  # raises a ValueError for an unknown name
+        if features is not None and kind != "features":
+            raise ValueError(
+                "give features or backbone, not both: "
+                f"a model on {features} features has no backbone {backbone}"
+            )
+    if out is not None and Path(out).exists() and not Path(out).is_dir():
+        raise ValueError(f"{out}: a file; the output of a training is a folder, name another")
+    return hasher
+
+
 def train(
     data: ImageSplit | Data | str | os.PathLike[str],
     labels: Any = None,
@@ -168,6 +215,7 @@ def train(
     seed: int = 0,
     progress: bool = True,
     note: Note | None = None,
+    feature_progress: Progress | None = None,
     name: str | None = None,
     **options: Any,
 ) -> Hasher:
@@ -196,6 +244,8 @@ def train(
         Show a progress bar.
     note : callable, optional
         Called with sentences about the run: its settings, and how long it will take on a CPU.
+    feature_progress : callable, optional
+        Called with (done, total) while features are computed.
     name : str, optional
         What the data is called in the model's file.
     **options
@@ -212,7 +262,7 @@ def train(
     """
     if "y" in options:
         raise ValueError("there is no option 'y': give labels as bp.train(X, labels=y)")
-    hasher = create(method, bits, seed=seed, **options)
+    hasher = check_training(method, bits, features=features, out=out, seed=seed, **options)
     if current_workers().size > 1 and not isinstance(hasher, DeepHasher):
         raise ValueError(f"{hasher.name} learns in one process: start it without torchrun")
     if isinstance(data, str | os.PathLike):
@@ -231,14 +281,19 @@ def train(
     if isinstance(hasher, FeatureHasher):
         hasher.check_width(width(images, features or "pixels"))
     with current_workers().in_turn():  # the first computes features, the others read them
-        items = items_of(images, features)(rows)
+        items = items_of(images, features, feature_progress)(rows)
     if labels is None and images.labels is not None:
         labels = images.labels[rows]
     return _fit(hasher, items, labels, out, progress, about, note)
 
 
 def evaluate_split(
-    hasher: Hasher, split: ImageSplit, *, top: int | Iterable[int] | None = None, **conventions: Any
+    hasher: Hasher,
+    split: ImageSplit,
+    *,
+    top: int | Iterable[int] | None = None,
+    feature_progress: Progress | None = None,
+    **conventions: Any,
 ) -> Report:
     """Measure a hasher on the queries of a split.
 
@@ -249,6 +304,8 @@ def evaluate_split(
     split : ImageSplit
     top : int or iterable of int, optional
         Cutoff of MAP, or several; by default the protocol's.
+    feature_progress : callable, optional
+        Called with (done, total) while features are computed.
     **conventions
         Further arguments of `bitprint.evaluate`.
 
@@ -268,7 +325,7 @@ def evaluate_split(
             "evaluate_split takes a hasher and a split: bp.evaluate_split(hasher, bp.split(images))"
         )
     check_unseen(hasher.about, split)
-    items = items_of(split.images, hasher.about.get("features"))
+    items = items_of(split.images, hasher.about.get("features"), feature_progress)
     labels = split.images.labels
     assert labels is not None
     queries, database = split.rows.queries, split.rows.database
@@ -293,7 +350,7 @@ def check_labelled(images: ImageSet) -> None:
 
 
 def items_of(
-    images: ImageSet, features: str | None, progress: Callable[[int, int], None] | None = None
+    images: ImageSet, features: str | None, progress: Progress | None = None
 ) -> Callable[[NDArray[np.int64]], Any]:
     """Return a row accessor: rows of the images themselves, or of their features of this name."""
     if features is None:

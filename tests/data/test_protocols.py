@@ -222,6 +222,17 @@ def test_classes_that_are_too_small_are_named():
         make_split([0, 0, 0, 0, 1, 1, 1], queries_per_class=2, training_per_class=2)
 
 
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_split_a_rare_label_of_several_gets_no_query(protocol):
+    labels = np.zeros((40, 3), np.uint8)
+    labels[:, 0] = labels[20:, 1] = 1
+    labels[7] = [0, 0, 1]  # the only image of its label, which has no other
+    split = generic_split(labels, protocol)
+    assert 7 not in split.queries
+    assert 7 in split.database
+    assert 7 in split.training
+
+
 @pytest.mark.parametrize("protocol", [0, 3, None])
 def test_there_are_two_protocols(protocol, cifar_labels):
     with pytest.raises(ValueError, match="there are protocols 1 and 2"):

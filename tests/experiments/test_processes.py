@@ -86,7 +86,7 @@ def test_workers_end_with_the_command(number, tmp_path):
         assert wait_for(lambda: not alive(process.pid), 10)
         if number != signal.SIGKILL:
             assert process.returncode == 130
-            assert said == "interrupted; the same command goes on from here\n"
+            assert said == "interrupted; run the same command again to resume\n"
     finally:
         if alive(process.pid):
             os.killpg(process.pid, signal.SIGKILL)

@@ -98,30 +98,40 @@ class _RateColumn(ProgressColumn):
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left that appears with the first call of the function it gives.
+    """A bar with rate and time left, from the first call of the yielded function to the last.
 
-    Where standard error is no terminal, plain lines come in its place.
+    Where standard error is no terminal, plain lines replace it.
     """
     if not errors.is_terminal:
         lines = PlainLines(note)
         yield lambda done, total: lines.offer(f"{title}: {done} of {total}")
         return
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as bar:
-        task = bar.add_task(escape(title), visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+    bar = Progress(*columns, TimeRemainingColumn(), console=errors, transient=True)
+    task = bar.add_task(escape(title))
+
+    def show(done: int, total: int) -> None:
+        bar.start()
+        bar.update(task, completed=done, total=total)
+        if done >= total:  # another bar may follow
+            bar.stop()
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 _INTERRUPTED = 130  # which shells know as the end by Ctrl-C, and typer's own
 
 
 @contextmanager
-def goes_on() -> Iterator[None]:
+def resume_hint() -> Iterator[None]:
     """End a command that is interrupted with the advice to run it again."""
     try:
         yield
     except KeyboardInterrupt:
-        note("interrupted; the same command goes on from here", style="yellow")
+        note("interrupted; run the same command again to resume", style="yellow")
         sys.exit(_INTERRUPTED)
 
 
@@ -168,17 +178,18 @@ def tell_left_out(names: Sequence[str]) -> None:
 
 
 def items_of(images: Any, features: str | None) -> Callable[[Any], Any]:
-    """Return what gives rows of the images: as images, or as the features of this name."""
-    from bitprint.features import extract
+    """Return a row accessor of the images, or of their features; show a progress bar."""
+    from bitprint import workflows
 
-    if features is None:
-        return lambda rows: images.subset(rows)
     with progress_bar(f"computing {features}") as progress:
-        vectors = extract(images, features, progress=progress)
-    return lambda rows: vectors[rows]
+        return workflows.items_of(images, features, progress)
 
 
-_SAID_OTHERWISE = ("name", "bits", "training")  # arguments of `bitprint.create` for programs
+_NOT_BY_SET = {
+    "bits": "use --bits",
+    "name": "use --method",
+    "training": "set its fields one by one",
+}
 
 
 def parse_options(pairs: list[str]) -> dict[str, Any]:
@@ -188,8 +199,8 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise typer.BadParameter(f"--set takes NAME=VALUE, got {pair!r}")
-        if name in _SAID_OTHERWISE:
-            raise typer.BadParameter(f"--set takes options of a method, and {name} is none")
+        if name in _NOT_BY_SET:
+            raise typer.BadParameter(f"--set does not take {name}; {_NOT_BY_SET[name]}")
         try:
             options[name] = json.loads(value)
         except (ValueError, RecursionError):

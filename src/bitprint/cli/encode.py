@@ -14,12 +14,12 @@ from bitprint.cli._shared import (
     JsonOption,
     LabelsOption,
     counted,
-    goes_on,
     items_of,
     note,
     open_set,
     output,
     progress_bar,
+    resume_hint,
     tell_left_out,
 )
 
@@ -88,7 +88,7 @@ def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> dict[str,
         from bitprint.cluster import connect, encode_collection, read_job
     except ImportError as error:
         raise ValueError(str(error)) from error
-    with goes_on(), connect(address), progress_bar("encoding") as progress:
+    with resume_hint(), connect(address), progress_bar("encoding") as progress:
         encoded = encode_collection(run, source, out, progress=progress)
     if encoded.partitions == 0:
         note(f"{out} was finished already")

@@ -14,10 +14,10 @@ from bitprint.cli._printing import print_about
 from bitprint.cli._shared import (
     IndexArgument,
     JsonOption,
-    goes_on,
     list_skipped,
     note,
     progress_bar,
+    resume_hint,
 )
 
 
@@ -72,7 +72,7 @@ def add(
 
     Images that are already in the index and have not changed are not encoded again.
     """
-    with goes_on():
+    with resume_hint():
         about = _adding.add(index, names, model, bits)
     print_about(about, as_json)
 
@@ -90,7 +90,7 @@ def sync(
     from bitprint.photos import Photos
     from bitprint.photos.files import printable
 
-    with goes_on(), Photos.open(index) as photos:
+    with resume_hint(), Photos.open(index) as photos:
         with progress_bar("encoding") as progress:
             synced = photos.sync(*(folders or []), progress=progress)
         for old, new in synced.moved:
@@ -114,7 +114,7 @@ def remove(
     from bitprint.photos import Photos, holds_pictures
     from bitprint.search.stores import open_index
 
-    with goes_on(), open_index(index) as opened:
+    with resume_hint(), open_index(index) as opened:
         if holds_pictures(opened):
             removed = Photos(opened).remove(names)
         else:
@@ -134,7 +134,7 @@ def info(index: IndexArgument, as_json: JsonOption = False) -> None:
 @app.command()
 def compact(index: IndexArgument, as_json: JsonOption = False) -> None:
     """Free the disk space of removed codes."""
-    with goes_on():
+    with resume_hint():
         about = _inspect(index, compact=True)
     print_about(about, as_json)
 
@@ -152,7 +152,7 @@ def copy(
     """Copy an index to another file or database, and verify the copy by checksum."""
     from bitprint.search.copying import copy_index
 
-    with goes_on(), progress_bar("copying and comparing") as progress:
+    with resume_hint(), progress_bar("copying and comparing") as progress:
         copied = copy_index(source, target, progress=progress)
     note(f"copy verified, checksum {copied.checksum}")
     about = {

@@ -16,12 +16,12 @@ from bitprint.cli._shared import (
     LabelsOption,
     counted,
     errors,
-    goes_on,
     note,
     open_set,
     output,
     parse_options,
     progress_bar,
+    resume_hint,
     tell_unlabelled,
 )
 
@@ -82,7 +82,7 @@ def train(
     from bitprint import workflows
     from bitprint.codes import check_bits
     from bitprint.devices import pick_device
-    from bitprint.methods import DeepHasher, create
+    from bitprint.methods import DeepHasher
     from bitprint.methods import method as method_class
     from bitprint.training.distributed import joined
 
@@ -98,7 +98,9 @@ def train(
         given["device"] = device
         pick_device(device)
     check_bits(bits)
-    create(method, bits, **given)  # validates the options before loading data
+    workflows.check_training(
+        method, bits, features=features, protocol=protocol, out=out, **given
+    )  # before loading data
     with joined(device) as workers, _only_first_logs(workers.first):
         with workers.in_turn(), progress_bar(f"reading {name}") as progress:
             images = open_set(name, labels, progress)
@@ -111,7 +113,7 @@ def train(
             known, count = data, len(data)
         tell_unlabelled(len(images) - len(known))
         note(f"training {method}, {counted(bits, 'bit')}, on {counted(count, 'image')}")
-        with goes_on():
+        with resume_hint(), progress_bar(f"computing {features}") as progress:
             workflows.train(
                 data,
                 bits=bits,
@@ -119,6 +121,7 @@ def train(
                 features=features,
                 out=out,
                 note=note,
+                feature_progress=progress,
                 name=name,
                 **given,
             )
@@ -207,6 +210,7 @@ def evaluate(
 ) -> None:
     """Measure a model on queries that were not used in training."""
     from bitprint import workflows
+    from bitprint.data.protocols import check_protocol
     from bitprint.evaluation.metrics import check_conventions
     from bitprint.evaluation.plots import plot_reports
     from bitprint.methods import load
@@ -225,6 +229,8 @@ def evaluate(
     if cutoffs is not None:
         conventions["cutoffs"] = _numbers("--cutoffs", cutoffs)
     check_conventions(**conventions)  # before loading data
+    if protocol is not None:
+        check_protocol(protocol)
     with progress_bar(f"reading {name}") as progress:
         images = open_set(name, labels, progress)
     workflows.check_labelled(images)
@@ -234,7 +240,10 @@ def evaluate(
     split = workflows.split(images, protocol, seed)
     workflows.check_unseen(about, split, name)
     hasher = load(run)
-    report = workflows.evaluate_split(hasher, split, graded=graded, **conventions)
+    with progress_bar(f"computing {about.get('features')}") as progress:
+        report = workflows.evaluate_split(
+            hasher, split, graded=graded, feature_progress=progress, **conventions
+        )
     if plots:
         plot_reports({hasher.name: report}, plots)
     if as_json:

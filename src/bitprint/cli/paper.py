@@ -25,7 +25,6 @@ from bitprint.cli._shared import (
     LabelsOption,
     counted,
     errors,
-    goes_on,
     items_of,
     note,
     only_labelled,
@@ -33,6 +32,7 @@ from bitprint.cli._shared import (
     output,
     parse_options,
     progress_bar,
+    resume_hint,
     say,
 )
 from bitprint.training.progress import PlainLines
@@ -42,11 +42,13 @@ if TYPE_CHECKING:
     from bitprint.experiments.cells import Cell
     from bitprint.experiments.reproducing import Written
 
+_DATA, _ROWS = "Data", "Methods"
+
 
 def demo(
-    out: Annotated[Path, typer.Option(help="folder for plots, model and pictures")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="folder for plots, model and images")] = Path("demo"),
 ) -> None:
-    """Show the whole loop on embedded data: train, compare, plot, save, search."""
+    """Train, evaluate, save and search on built-in images, with plots."""
     from bitprint.demo import run_demo
 
     run_demo(out, output)
@@ -56,53 +58,79 @@ def reproduce(
     table: Annotated[str, typer.Argument(help="table1, table2, table3 or figure1")],
     dataset: Annotated[
         str | None,
-        typer.Option(help="cifar10 (default), nuswide, or any other: a name or a folder"),
+        typer.Option(
+            help="digits, shapes, cifar10 (default), nuswide, or a folder", rich_help_panel=_DATA
+        ),
     ] = None,
     labels: LabelsOption = None,
     methods: Annotated[
-        str, typer.Option(help="all, shallow or deep rows, or names with commas")
+        str, typer.Option(help="all, shallow, deep, or names with commas", rich_help_panel=_ROWS)
     ] = "all",
-    bits: Annotated[str | None, typer.Option(help="lengths with commas; the table's")] = None,
+    bits: Annotated[
+        str | None,
+        typer.Option(
+            help="code lengths with commas (default: those of the table)", rich_help_panel=_ROWS
+        ),
+    ] = None,
     splits: Annotated[
         int | None,
         typer.Option(
             "--splits",
             "--seeds",
             min=1,
-            help="how many random splits, 3 by default; seeds only, if the set has its own split",
+            help="number of random splits (default: 3); of seeds, if the data has its own split",
+            rich_help_panel=_DATA,
         ),
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(help="what methods without a network learn from: gist, or a network's name"),
+        typer.Option(
+            help="input of methods without a network: pixels, gist, or the name of a backbone",
+            rich_help_panel=_ROWS,
+        ),
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(help="network of deep methods (default: the one that suits the images)"),
+        typer.Option(
+            help="network of deep methods (default: chosen by the images)", rich_help_panel=_ROWS
+        ),
     ] = None,
     validation: Annotated[
-        bool, typer.Option("--validation", help="measure on held-out training images")
+        bool,
+        typer.Option(
+            "--validation", help="measure on held-out training images", rich_help_panel=_DATA
+        ),
     ] = False,
     unseen: Annotated[
-        bool, typer.Option("--unseen", help="search among classes that are kept from training")
+        bool,
+        typer.Option(
+            "--unseen",
+            help="search among classes that are not in the training images",
+            rich_help_panel=_DATA,
+        ),
     ] = False,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="change an option of all deep methods"),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="an option of all deep methods, such as epochs=20",
+            rich_help_panel=_ROWS,
+        ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="the whole path in seconds: digits, a small network")
+        bool, typer.Option("--quick", help="a short test run: digits and a small network")
     ] = False,
-    workers: Annotated[int, typer.Option(min=1, help="processes at a time")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="number of parallel processes")] = 1,
     deadline: Annotated[
-        float, typer.Option(metavar="SECONDS", help="start no further cell after so long")
+        float, typer.Option(metavar="SECONDS", help="start no cell after this time")
     ] = float("inf"),
     out: Annotated[
         Path | None, typer.Option(help="CSV file; run again to resume; plots are written beside it")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a table or the figure of the paper and print ours beside theirs.
+    """Run a table or the figure of the paper and print our MAP next to the paper's.
 
     Writes a CSV file, plots and a report in HTML. Run the same command again to resume.
     """
@@ -148,7 +176,7 @@ def reproduce(
     if deadline > 0:
         for features in missing_features(cells, out):  # the workers then read them
             items_of(images, features)
-    with goes_on(), _terminated_in_order():
+    with resume_hint(), _terminated_in_order():
         _run(cells, out, workers, deadline - (time.monotonic() - started))
     _print_report(write_report(table, cells, images, out, shown, quick=quick), as_json)
 

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 SHAPES_COUNT = 4_000
+BUILT_IN = ("digits", "shapes", "cifar10", "nuswide")
 
 
 def open_images(
@@ -65,6 +66,8 @@ def open_images(
             f"open_images takes the name of a set or a folder, got {type(name).__name__}; make an "
             "image set of arrays with bp.ImageSet(pixels, labels)"
         )
+    if name in BUILT_IN and labels is not None:
+        raise ValueError(f"labels are for the images of a folder; to open one type ./{name}")
     if name == "digits":
         return load_digits()
     if name == "shapes":
@@ -76,8 +79,8 @@ def open_images(
         return load_nuswide(cache=cache, progress=progress)
     folder = Path(name).expanduser()
     if not os.fspath(name) or not folder.is_dir():
+        reason = "a file, not a folder" if folder.is_file() else "no such folder"
         raise FileNotFoundError(
-            f"{name}: no such folder; give a folder of images, or one of digits, shapes, cifar10 "
-            "and nuswide"
+            f"{name}: {reason}; give a folder of images, or a built-in set: {', '.join(BUILT_IN)}"
         )
     return load_folder(folder, labels=labels, size=size, cache=cache, progress=progress)

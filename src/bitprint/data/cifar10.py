@@ -58,14 +58,14 @@ def load_cifar10(
     --------
     >>> load_cifar10("empty")
     Traceback (most recent call last):
-    FileNotFoundError: empty/data_batch_1.bin: no such file; fetch_cifar10 obtains it
+    FileNotFoundError: empty/data_batch_1.bin: no such file; type: bitprint data cifar10
     """
     root = cifar10_home(root)
     pixels, labels, ids = [], [], []
     for done, (name, md5) in enumerate(FILES.items(), start=1):
         file = root / name
         if not file.is_file():
-            raise FileNotFoundError(f"{file}: no such file; fetch_cifar10 obtains it")
+            raise FileNotFoundError(f"{file}: no such file; type: bitprint data cifar10")
         content = file.read_bytes()
         if digest_of(content) != md5:
             raise ValueError(f"{file}: not the official file (its MD5 differs); fetch it again")

@@ -208,7 +208,8 @@ def generic_split(
 
     Protocol 1 trains on at most 500 images of each class, protocol 2 on all that are not queries.
     An image counts for every label that it carries. Images without labels are never queries, but
-    a set without any labels is split like one class.
+    a set without any labels is split like one class. Where images have several labels, a label of
+    a single image gets no query of its own.
 
     Parameters
     ----------
@@ -236,22 +237,23 @@ def generic_split(
     totals = _class_totals(labels)
     if totals.sum() == 0:
         raise ValueError(f"{name}: no image has a label, so there is nothing to split by")
-    if np.any(totals == 1):
+    if labels.ndim == 1 and np.any(totals == 1):
         number = int(classes[np.argmax(totals == 1)])
         small_one = number if label_names is None else label_names[number]
         raise ValueError(
             f"{name}: class {small_one!r} has one image only; "
-            "every class needs one as a query and another to be found"
+            "a split needs at least 2 images of each class: add one, or leave out the class"
         )
     rng = np.random.default_rng(seed)
     free = np.ones(len(labels), bool)
     shares = np.ceil(QUERY_SHARE * totals).astype(np.int64)
-    wanted = np.minimum(shares, MOST_QUERIES)
+    wanted = np.where(totals > 1, np.minimum(shares, MOST_QUERIES), 0)
     queries = _draw(labels, classes, wanted, free, rng, "queries", count_all_labels=True)
     free[queries] = False
     database = np.flatnonzero(free)
     if small:
-        left = totals - _class_totals(labels[queries])  # Every class has a query: same length.
+        # Class numbers: every class has a query, so the totals have the same length.
+        left = totals - _class_totals(labels[queries])
         wanted = np.minimum(left, MOST_TRAINING)
         training = _draw(
             labels, classes, wanted, free, rng, "training images", count_all_labels=True
@@ -261,9 +263,14 @@ def generic_split(
     return Split(queries, training, database, f"{name}/{protocol}", seed)
 
 
-def _is_small(protocol: int) -> bool:
+def check_protocol(protocol: int) -> None:
+    """Raise a ValueError unless a protocol is 1 or 2."""
     if protocol not in (1, 2):
         raise ValueError(f"there are protocols 1 and 2, got {protocol!r}")
+
+
+def _is_small(protocol: int) -> bool:
+    check_protocol(protocol)
     return protocol == 1
 
 

@@ -76,10 +76,23 @@ def width(images: ImageSet, name: str) -> int:
     return FEATURES if name == "gist" else _trunk_of(images, name).out_features
 
 
-def _trunk_of(images: ImageSet, name: str) -> Trunk:
-    if name.partition(":")[0] not in list_backbones():
+def check_features(name: str) -> None:
+    """Raise a ValueError unless `extract` knows the name of features.
+
+    Examples
+    --------
+    >>> check_features("gist")
+    >>> check_features("sift")
+    Traceback (most recent call last):
+    ValueError: unknown features 'sift'; there are: pixels, gist, and the backbones mlp, small, ...
+    """
+    if name not in ("pixels", "gist") and name.partition(":")[0] not in list_backbones():
         backbones = ", ".join(list_backbones())
         raise ValueError(
             f"unknown features {name!r}; there are: pixels, gist, and the backbones {backbones}"
         )
+
+
+def _trunk_of(images: ImageSet, name: str) -> Trunk:
+    check_features(name)
     return trunk_for(images, name)

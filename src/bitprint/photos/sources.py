@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TypeVar
 
 from bitprint.data.formats import SUFFIXES, say_left_out
+from bitprint.data.names import printable
 from bitprint.photos.files import Listing, Picture, Source, list_pictures, named
 
 Entry = TypeVar("Entry")
@@ -89,11 +90,15 @@ def list_for_new(sources: Sequence[Source | Listing]) -> Listing:
     --------
     >>> list_for_new([["/no/such/tom.jpg"]])
     Traceback (most recent call last):
-    ValueError: the list: none of the pictures can be read
+    ValueError: the list: no image can be read; the first, /no/such/tom.jpg: no such file
     """
     listing = list_some(sources)
     if not listing.pictures:
-        raise ValueError(f"{', '.join(map(_name, sources))}: none of the pictures can be read")
+        name, reason = listing.skipped[0]
+        raise ValueError(
+            f"{', '.join(map(_name, sources))}: no image can be read; "
+            f"the first, {printable(name)}: {reason}"
+        )
     return listing
 
 
