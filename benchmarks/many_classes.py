@@ -44,12 +44,10 @@ import bitprint as bp
 from bitprint.data import open_images, split_for
 from bitprint.features import extract
 from bitprint.methods.dsdh import DSDH, class_weights, pair_weights
-from bitprint.nets.mlp import MLP
 from bitprint.training.state import State
 
 METHODS = ("dsdh", "sdh", "dlbhc", "dtsh", "ksh", "itq")
 BATCH = 128
-CREATE = MLP.create
 BITS = (8, 16, 32, 64, 256)
 WIDTH = 64  # of Gaussian features
 QUERIES = 5  # of each Gaussian class; at least QUERIES_IN_ALL in all
@@ -169,7 +167,8 @@ def drawings(archive: str) -> Part:
     if (np.bincount(labels) != DRAWN).any():
         raise SystemExit(f"{archive}: expected {DRAWN} drawings of each character")
     small = [np.asarray(image.resize((28, 28), Image.Resampling.BOX)) for image in drawn]
-    return 1 - np.stack(small).reshape(len(small), -1).astype(np.float32) / 255, labels
+    pixels = np.stack(small).reshape(len(small), -1).astype(np.float32)
+    return np.float32(1) - pixels / np.float32(255), labels
 
 
 def _of_protocol(folder: str, labels: str | None, options: Options) -> Callable[[int], Parts]:
@@ -183,7 +182,8 @@ def _of_protocol(folder: str, labels: str | None, options: Options) -> Callable[
             rows = order[2 * fifth :], order[:fifth], order[fifth : 2 * fifth]
         assert images.labels is not None
         own = images.labels
-        return Parts(*((np.asarray(features[part]), own[part]) for part in rows), split.map_at)
+        learn, ask, search = ((np.asarray(features[part]), own[part]) for part in rows)
+        return Parts(learn, ask, search, split.map_at)
 
     return make
 
@@ -195,6 +195,8 @@ class Varied(DSDH):
     settled pair; `eta_times` and `mu_times` multiply eta and mu, and `mu_by_classes` makes mu
     proportional to the number of classes.
     """
+
+    change: dict[str, float]
 
     def weights(self, count: int, classes: int = 10) -> tuple[float, float, float]:
         """Those of DSDH, multiplied."""
@@ -230,10 +232,7 @@ def hasher_of(method: str, bits: int, seed: int, images: int) -> Any:
     for key in ("lr", "weight_decay", "trunk_lr", "average"):
         options |= {key: change[key]} if key in change else {}
     if "hidden" in change:
-        width = (int(change["hidden"]),)
-        MLP.create = classmethod(lambda cls, shape, source, pretrained: cls(shape[0], width))
-    else:
-        MLP.create = CREATE
+        options["backbone"] = f"mlp:{int(change['hidden'])}"
     if name == "dsdh" and change:
         hasher = Varied(bits, seed=seed, **options)
         hasher.change = change
