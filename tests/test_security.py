@@ -306,7 +306,8 @@ def test_the_hostile_models_were_models_before(model):
 
 def test_a_deep_model_of_other_widths_is_refused_in_one_sentence(tmp_path):
     features, labels = np.random.default_rng(0).normal(size=(20, 6)), np.arange(20) % 2
-    bp.create("dpsh", bits=4, epochs=1, device="cpu").fit(features, labels).save(tmp_path)
+    hasher = bp.create("dpsh", bits=4, backbone="mlp", epochs=1, device="cpu")
+    hasher.fit(features, labels).save(tmp_path)
     document = json.loads((tmp_path / "model.json").read_bytes())
     assert bp.load(tmp_path).bits == document["options"]["bits"] == 4
     document["options"]["bits"] = 5

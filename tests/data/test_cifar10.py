@@ -55,7 +55,7 @@ def test_one_changed_byte_is_noticed(small):
 def test_a_missing_file_is_named(small):
     root, _ = small
     (root / "test_batch.bin").unlink()
-    with pytest.raises(FileNotFoundError, match=r"test_batch\.bin: no such file; fetch_cifar10"):
+    with pytest.raises(FileNotFoundError, match=r"test_batch\.bin: no such file; type: bitprint"):
         load_cifar10(root)
 
 

@@ -66,7 +66,8 @@ def train_by_fit(name, labels, **options):
         schedule="constant",
         precision="float32",
     )
-    hasher = bp.create(name, BITS, training=training, device="cpu", seed=SEED, **options)
+    given = {"training": training, "backbone": "mlp", "device": "cpu", "seed": SEED}
+    hasher = bp.create(name, BITS, **given, **options)
     cls, steps = type(hasher), []
 
     def loss(self, *arguments):

@@ -31,6 +31,7 @@ every_method = pytest.mark.parametrize("name", DEEP)
 
 def create(name, bits=BITS, **options):
     usual = {"epochs": EPOCHS, "batch_size": 8, "optimizer": "adamw", "lr": 1e-3, "device": "cpu"}
+    usual |= {"backbone": "mlp"}
     return bp.create(name, bits, **(usual | options))
 
 

@@ -115,7 +115,7 @@ def test_the_classifier_sees_every_feature():
 
 def test_more_bits_than_features_are_refused():
     with pytest.raises(ValueError, match="513 bits need a backbone of at least 513 features"):
-        DSPRH(513).fit(np.eye(4), [0, 0, 1, 1])
+        DSPRH(513, backbone="mlp").fit(np.eye(4), [0, 0, 1, 1])
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_both_terms_do_what_they_are_for():
     figures = {}
     for weight in (0.0, 20.0):
         training = Training(epochs=60, batch_size=20, optimizer="adamw", lr=3e-3)
-        hasher = SSDH(8, beta=weight, gamma=weight, training=training)
+        hasher = SSDH(8, beta=weight, gamma=weight, backbone="mlp", training=training)
         activations = reference.sigmoid(hasher.fit(data, np.arange(40) % 2).project(data))
         figures[weight] = (
             np.abs(activations - 0.5).mean(),
