@@ -103,6 +103,12 @@ def test_few_images_take_more_epochs():
     assert [training("small", count).epochs for count in (1500, 50_000)] == [133, 40]
 
 
+def test_dsdh_learns_the_small_network_at_its_validated_rate():
+    for backbone, rates in [("small", (3e-3, 3e-3)), ("nin:48", (1e-3, 3e-4))]:
+        assert (training(backbone).lr, training(backbone).trunk_lr) == rates
+    assert training("small", recipe="paper").lr == 1e-3
+
+
 def test_over_features_epochs_follow_the_steps():
     few, more, many = (training("mlp", count).epochs for count in (100, 3000, 10**6))
     assert few >= more > many

@@ -156,8 +156,9 @@ class DeepHasher(Hasher):
     """Options of this method that differ from those of a recipe.
 
     A key is made of words: the name of a recipe; "pretrained", "scratch" or "features" for what
-    the network begins with; "few" or "many" for at most or more than 20,000 images. Its options
-    hold where all its words do. `views` is the number of images in all epochs together.
+    the network begins with; the name of the backbone; "few" or "many" for at most or more than
+    20,000 images. Its options apply where all its words do. `views` is the number of images in all
+    epochs together.
     """
     staged: ClassVar[bool] = False
     """Whether the loss changes with the share of the epochs that are finished."""

@@ -88,6 +88,7 @@ class DSDH(DeepHasher):
         "paper": {"mode": "paper"},
         "original": {"mode": "paper"},
         "recommended pretrained": {"lr": 1e-3},
+        "recommended small": {"lr": 3e-3, "trunk_lr": 3e-3},
     }
 
     def __init__(

@@ -141,6 +141,8 @@ def recipe_options(
     kind = "features" if len(items.shape) == 1 else backbone_kind(backbone)
     few = items.count <= _FEW
     situation = {check_recipe(recipe), kind, "few" if few else "many"}
+    if isinstance(backbone, str):
+        situation.add(backbone.partition(":")[0])
     tuned: dict[str, Any] = {}
     for key, options in cls.tuned.items():
         words = set(key.split())
