@@ -115,7 +115,7 @@ def _read_description(folder: str | os.PathLike[str]) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         if holds_checkpoint(path.parent):
             raise FileNotFoundError(
-                f"{folder}: its training is not finished; the same `bitprint train` goes on with it"
+                f"{folder}: its training is not finished; run the same `bitprint train` to resume"
             ) from None
         raise FileNotFoundError(
             f"{folder}: not a model folder, model.json is missing; give the folder that "
