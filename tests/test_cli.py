@@ -156,7 +156,7 @@ def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):
         result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 130
     assert "interrupted; run the same command again" in result.stderr
-    unfinished = "its training is not finished; the same `bitprint train` goes on"
+    unfinished = "its training is not finished; run the same `bitprint train` to resume"
     for arguments in (["evaluate", out, "digits"], ["encode", out, "digits", "codes"]):
         result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
         assert f"{out}: {unfinished}" in str(result.exception)
