@@ -104,6 +104,15 @@ def test_train_takes_names_folders_and_arrays(folder):
     assert bp.train(X, y, bits=8, **QUICK).settings_["backbone"] == "mlp:2048"
 
 
+def test_a_set_by_name_leaves_its_queries_out():
+    hasher = bp.train("digits", bits=8, method="itq")
+    parts = bp.split(DIGITS)
+    assert hasher.encode(parts.queries) == bp.train(parts, bits=8, method="itq").encode(
+        parts.queries
+    )
+    assert bp.evaluate_split(hasher, parts).map > 0
+
+
 def test_a_folder_is_trained_whole_and_a_named_set_by_its_protocol(folder):
     images = bp.open_images(folder)
     assert isinstance(workflows.training_images(DIGITS, "dsdh"), workflows.ImageSplit)

@@ -225,7 +225,8 @@ def train(
     ----------
     data : ImageSplit, ImageSet, array, str or path
         What to learn from: the training images of a split, an image set, whatever `Hasher.fit`
-        takes, or a name or folder for `bitprint.open_images`.
+        takes, or a name or folder for `bitprint.open_images`. By name a built-in set is split by
+        protocol 1, as `bitprint train` does, and only its training images are used.
     labels : array_like, optional
         Labels of arrays; image sets have their own.
     bits : int
@@ -267,7 +268,7 @@ def train(
         raise ValueError(f"{hasher.name} learns in one process: start it without torchrun")
     if isinstance(data, str | os.PathLike):
         name = str(data) if name is None else name
-        data = open_images(data)
+        data = training_images(open_images(data), method, seed=seed)
     if not isinstance(data, ImageSplit | ImageSet):
         data, found = read_inputs(data)
         labels = found if labels is None else labels

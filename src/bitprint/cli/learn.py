@@ -105,7 +105,6 @@ def train(
         with workers.in_turn(), progress_bar(f"reading {name}") as progress:
             images = open_set(name, labels, progress)
         data = workflows.training_images(images, method, protocol, seed)
-        known, count = images, len(images)
         if isinstance(data, workflows.ImageSplit):
             known, count = data.images, len(data.rows.training)
             note(f"protocol {data.protocol}: {count} of {len(known)} images are for training")
