@@ -24,10 +24,10 @@ collect_ignore_glob = ["tests/*/conftest.py"]
 @pytest.fixture(autouse=True)
 def same_registries():
     """Remove the methods and backbones that a test or an example registered."""
-    from bitprint import nets
     from bitprint.methods import METHODS
+    from bitprint.nets.trunk import _BACKBONES
 
-    kept = [(registry, dict(registry)) for registry in (METHODS, nets._BACKBONES)]
+    kept = [(registry, dict(registry)) for registry in (METHODS, _BACKBONES)]
     yield
     for registry, before in kept:
         registry.clear()

@@ -1,11 +1,11 @@
-"""Encoding on a local Ray cluster against the plain local encoder; the last line is the ratio.
+"""Compare encoding on a local Ray cluster with the local encoder; the last line is the ratio.
 
     python benchmarks/cluster.py --images 4096
 
-Both turn the same JPEG files into codes with the same model, ITQ on the features of a network, on
-the same cores, and take turns. The local encoder decodes with a thread for each core and computes
-with all of them; Ray has one worker for each core, and its rate is also taken without the time
-that its workers need to start. The codes must agree bit for bit.
+Both encode the same JPEG files with the same model, ITQ on the features of a network, on the same
+cores, and run in turn. The local encoder decodes in one thread per core and computes with all
+threads. Ray runs one worker per core; its rate is also measured without the start of the workers.
+The codes must be equal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
     torch.set_num_threads(cores)
     with tempfile.TemporaryDirectory() as place, connect("local"):
         root, run = Path(place) / "photos", Path(place) / "run"
-        write_pictures(root, given.images, given.side)
+        write_images(root, given.images, given.side)
         encoder = learn(root, run, given.features)
         local, whole, running = [], [], []
         for turn in range(REPEATS):
@@ -53,19 +53,19 @@ def main() -> None:
             running.append(started)
             parts = [part.codes for part in read_codes(Path(place) / f"out-{turn}")]
             if bp.Codes.concatenate(parts) != codes:
-                sys.exit("the two give other codes")
+                sys.exit("the codes differ")
     rate = given.images / min(local)
     print(f"{encoder.describe()}, {given.images:,} JPEG files of {given.side} x {given.side}")
-    print(f"{cores} cores, best of {REPEATS} runs each, the same codes bit for bit:")
+    print(f"{cores} cores, best of {REPEATS} runs each, equal codes:")
     print(f"  local encoder{rate:27.0f} images/s")
-    print(f"  Ray, with the start of its workers{given.images / min(whole):6.0f} images/s")
+    print(f"  Ray, including worker start    {given.images / min(whole):6.0f} images/s")
     print(f"  Ray, after its first partition{max(running):10.0f} images/s")
-    print(f"ratio {given.images / min(whole) / rate:.2f} with the start")
+    print(f"ratio {given.images / min(whole) / rate:.2f} including worker start")
     print(f"ratio {max(running) / rate:.2f}")
 
 
-def write_pictures(root: Path, count: int, side: int) -> None:
-    """Write scenes as JPEG files, as large as photographs are after a first reduction."""
+def write_images(root: Path, count: int, side: int) -> None:
+    """Write drawn scenes as JPEG files of side x side pixels."""
     root.mkdir()
     for number, pixels in enumerate(draw_shapes(count, size=64).pixels):
         picture = Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC)
@@ -82,7 +82,7 @@ def learn(root: Path, run: Path, name: str) -> Encoder:
 
 
 def encode_here(encoder: Encoder, root: Path) -> tuple[float, bp.Codes]:
-    """Seconds that the plain encoder takes, from the folder to codes, and the codes."""
+    """Return the time of the local encoder in seconds, from folder to codes, and the codes."""
     start = time.perf_counter()
     paths = [picture.path for picture in list_pictures(root).pictures]
     batches = decode_ahead(paths, encoder.size, BATCH)
@@ -91,7 +91,7 @@ def encode_here(encoder: Encoder, root: Path) -> tuple[float, bp.Codes]:
 
 
 def encode_on_ray(run: Path, root: Path, out: Path) -> tuple[float, float]:
-    """Seconds that Ray takes, and pictures per second after the first partition."""
+    """Return the time of Ray in seconds, and images per second after the first partition."""
     seen: list[tuple[float, int]] = []
 
     def note(done: int, total: int) -> None:

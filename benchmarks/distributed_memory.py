@@ -1,10 +1,11 @@
-"""Memory of each process that trains on a set of the size of NUS-WIDE, against N K arithmetic.
+"""Measure the memory of each training process for a data set of the size of NUS-WIDE.
 
     torchrun --nproc-per-node 2 benchmarks/distributed_memory.py
 
-The network is a small one over 8 random features, so that what grows is the labels, what DSDH
-keeps (the last outputs U and the codes B, each N x K), the batch compared with all images, and the
-copies of the discrete step. An N x N matrix would take 140 GiB. Without torchrun: one process.
+The network is small and uses 8 random features. Memory therefore consists mainly of the labels, the
+buffers of DSDH (last outputs U and codes B, each N x K), a batch compared with all images, and the
+copies of the discrete step. An N x N matrix would take 140 GiB. Without torchrun there is one
+process.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ MIB = 2**20
 
 
 def resident() -> float:
-    """MiB of this process's memory that are in use now."""
+    """Return the current memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / MIB
 
 
 def peak() -> float:
-    """MiB that it has had in use at most."""
+    """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -52,19 +53,19 @@ def main() -> None:
     measured: dict[str, float] = {}
 
     class EnoughError(Exception):
-        """Raised after a few steps: their memory is that of all others."""
+        """Stop training after a few steps; further steps use no more memory."""
 
     loss, after_epoch = hasher.loss, hasher.after_epoch
-    seen = []
+    steps = []
 
     def watched(outputs: torch.Tensor, rows: torch.Tensor, state: State) -> dict:
-        seen.append(1)
-        if len(seen) == 1:
+        steps.append(1)
+        if len(steps) == 1:
             measured["labels and buffers"] = resident() - start
-        if len(seen) > given.steps:
-            measured["these and the steps, at most"] = peak() - start
+        if len(steps) > given.steps:
+            measured["training steps (peak)"] = peak() - start
             after_epoch(state)
-            measured["these and the discrete step, at most"] = peak() - start
+            measured["training and discrete steps (peak)"] = peak() - start
             raise EnoughError
         parts: dict = loss(outputs, rows, state)
         return parts
@@ -88,7 +89,7 @@ def report(given: argparse.Namespace, measured: dict[str, float], rank: int, siz
         f"c = {given.labels}, batches of {given.batch}",
         f"  U and B (N x K each) and labels (N x c), float32: {state:,.0f} MiB",
         f"  one batch against all images, float32: {pairs:,.0f} MiB",
-        *[f"  grown by {name}: {value:,.0f} MiB" for name, value in measured.items()],
+        *[f"  increase by {name}: {value:,.0f} MiB" for name, value in measured.items()],
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -1,18 +1,18 @@
-"""Copies of photographs that codes and a look at the pixels put together, and others beside them.
+"""Count copies and different images that are grouped by codes and by comparing pixels.
 
     python benchmarks/duplicates.py FOLDER/coco14k --csv results/duplicates.csv
 
-Photographs of COCO that `coco-64` was not trained on are divided into two halves at random. Of each
-half some are saved five times more: as JPEG of quality 30, at half their height and width, 1.15
-times as bright, cropped by 3 % of each border, and with a white box of a fifth of the width and a
-twentieth of the height near a corner (the last four as JPEG of quality 90). Codes of 64 bits are by
-`coco-64`, and by ITQ that has learned from the half.
+Images of COCO that were not used to train `coco-64` are divided into two random halves. Of each
+half some images are saved in five more versions: JPEG of quality 30; half height and width; 1.15
+times the brightness; cropped by 3 % of each border; and with a white box of a fifth of the width
+and a twentieth of the height near a corner (the last four as JPEG of quality 90). Codes of 64 bits
+are computed by `coco-64` and by ITQ trained on the half.
 
-A pair counts if its codes are at most so many bits apart: "copies" are two of the six files of one
-photograph, in the row of a kind of copy it and the original; "others" are of two photographs. How
-much pictures may differ is chosen on the first half: the least, in hundredths, that keeps 99 % of
-the copies within the larger radius, by both models. Then both halves are grouped by codes alone and
-after a look; a group that holds different photographs is "mixed".
+Pairs of files within the radius are counted. "copies" are two versions of one image; in the row of
+a version, they are that version and the original. "others" are two different images. The limit of
+the pixel difference is chosen on the first half: the smallest limit, in hundredths, that keeps 99 %
+of the copies within the larger radius for both models. Then both halves are grouped, by codes alone
+and with the pixel comparison. A group with different images is "mixed".
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ COPIES: dict[str, tuple[Callable[[Image.Image], Image.Image], int]] = {
     "cropped 3 %": (crop, 90),
     "marked": (mark, 90),
 }
-"""How each copy is made, and the quality it is saved with."""
+"""Function and JPEG quality of each version."""
 
 
 @dataclass(frozen=True)
 class Half:
-    """Photographs and copies, with what is compared."""
+    """Images and copies, with their codes and reduced pixels."""
 
     paths: list[str]
     photographs: Numbers
-    """Which photograph each file shows."""
+    """Original image of each file."""
     kinds: Numbers
-    """Which copy it is, or 0 for the original."""
+    """Version of each file; 0 is the original."""
     codes: dict[str, Codes]
     """By model."""
     reduced: Reduced
@@ -85,8 +85,10 @@ class Half:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="with labels.csv: columns file and split")
-    parser.add_argument("--copied", type=int, default=150, help="how many of each half")
+    parser.add_argument("folder", type=Path, help="folder with labels.csv (columns file and split)")
+    parser.add_argument(
+        "--copied", type=int, default=150, help="number of images with copies in each half"
+    )
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
     names = unseen(given.folder)
@@ -98,9 +100,9 @@ def main() -> None:
             target = Path(folder) / half
             originals = [given.folder / names[row] for row in part]
             halves[half] = read(originals, given.copied, target, features)
-            print(f"{half} half: {len(originals)} photographs, {len(halves[half].paths)} files")
+            print(f"{half} half: {len(originals)} images, {len(halves[half].paths)} files")
         chosen = choose(halves["first"])
-        print(f"pictures may differ by {chosen}; bitprint has {ALIKE}")
+        print(f"chosen pixel difference {chosen}; Bitprint uses {ALIKE}")
         rows: list[dict[str, Any]] = []
         for half, files in halves.items():
             for row in measure(files, chosen, Path(folder)):
@@ -114,13 +116,13 @@ def main() -> None:
 
 
 def unseen(folder: Path) -> list[str]:
-    """Names of the files that `coco-64` was not trained on."""
+    """Return the names of files that were not used to train `coco-64`."""
     with (folder / "labels.csv").open(newline="") as file:
         return [row["file"] for row in csv.DictReader(file) if row["split"] != "train"]
 
 
 def read(originals: Sequence[Path], copied: int, folder: Path, features: Features) -> Half:
-    """Make the copies of the first photographs, and compute what is compared."""
+    """Save copies of the first images; compute codes and reduced pixels of all files."""
     folder.mkdir()
     paths = [str(path) for path in originals]
     photographs, kinds = list(range(len(originals))), [0] * len(originals)
@@ -142,7 +144,7 @@ def read(originals: Sequence[Path], copied: int, folder: Path, features: Feature
 
 
 def near(codes: Codes, radius: int) -> tuple[Numbers, Numbers]:
-    """Pairs of codes at most so far apart."""
+    """Return the pairs of codes within a radius."""
     found = []
     for start in range(0, len(codes), ROWS):
         one, other = np.nonzero(codes[start : start + ROWS].hamming(codes) <= radius)
@@ -153,7 +155,7 @@ def near(codes: Codes, radius: int) -> tuple[Numbers, Numbers]:
 
 
 def choose(half: Half) -> float:
-    """Return the least difference, in hundredths, that keeps nearly all copies by every model."""
+    """Return the smallest difference, in hundredths, that keeps nearly all copies."""
     least = []
     for codes in half.codes.values():
         one, other = near(codes, max(RADII))
@@ -165,7 +167,7 @@ def choose(half: Half) -> float:
 
 
 def measure(half: Half, difference: float, folder: Path) -> Iterator[dict[str, Any]]:
-    """Rows of the table: pairs and groups by each model within each radius."""
+    """Yield rows of the table: pairs and groups for each model and radius."""
     for model, codes in half.codes.items():
         for radius in RADII:
             one, other = near(codes, radius)
@@ -190,23 +192,23 @@ def measure(half: Half, difference: float, folder: Path) -> Iterator[dict[str, A
 def count_groups(
     half: Half, codes: Codes, radius: int, difference: float, folder: Path
 ) -> dict[str, int]:
-    """Groups by codes alone, and after a look; how many of each are mixed."""
-    photograph = dict(zip(half.paths, half.photographs.tolist(), strict=True))
+    """Count groups and mixed groups, by codes alone and with the pixel comparison."""
+    original = dict(zip(half.paths, half.photographs.tolist(), strict=True))
 
     def mixed(groups: Sequence[Group]) -> int:
-        return sum(len({photograph[path] for path in group.ids}) > 1 for group in groups)
+        return sum(len({original[path] for path in group.ids}) > 1 for group in groups)
 
     file = folder / "photos.bp"
     file.unlink(missing_ok=True)
     with bp.Index.create(file, bits=BITS) as index:
         index.add(half.paths, codes, paths=half.paths)
         by_codes = find_duplicates(index, radius)
-        looked = compare_pictures(index, by_codes, radius, difference=difference).groups
+        compared = compare_pictures(index, by_codes, radius, difference=difference).groups
     return {
         "groups_by_codes": len(by_codes),
         "mixed_by_codes": mixed(by_codes),
-        "groups": len(looked),
-        "mixed": mixed(looked),
+        "groups": len(compared),
+        "mixed": mixed(compared),
     }
 
 

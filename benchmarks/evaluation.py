@@ -1,7 +1,7 @@
-"""MAP by counting against MAP by sorting; the last line is the ratio.
+"""Compare `bitprint.evaluate` with MAP by sorting in NumPy; the last line is the ratio.
 
-The rival does what most published code does: for each query a matrix product with the signs of the
-database, `np.argsort` of the distances, and the precision at every hit.
+The NumPy version works like most published code: for each query a matrix product with the signs of
+the database, `np.argsort` of the distances, and the precision at each relevant item.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def main() -> None:
     sorting = sorted_map(query_signs, query_labels[few], signs, labels, kind="stable")
     print(
         f"MAP of {RIVAL_QUERIES} queries, ties in database order: "
-        f"counted {exact:.12f}, sorted {sorting:.12f}"
+        f"bitprint {exact:.12f}, NumPy {sorting:.12f}"
     )
     if abs(exact - sorting) > 1e-10:
-        sys.exit("the two disagree")
+        sys.exit("the results differ")
 
     ours, rival = best_of_each(
         lambda: evaluate(query_codes, query_labels, codes, labels),
@@ -49,11 +49,11 @@ def main() -> None:
     rival *= queries / RIVAL_QUERIES
     before = peak_memory()
     big = nuswide_size(rng)
-    print(f"peak memory grew by {peak_memory() - before:.0f} MB, inputs included")
-    print(f"2,100 x 193,734 x 48 bits, 21 labels, MAP@5000: {big:.3f} s (no rival)")
+    print(f"peak memory increased by {peak_memory() - before:.0f} MB, including inputs")
+    print(f"2,100 x 193,734 x 48 bits, 21 labels, MAP@5000: {big:.3f} s (Bitprint only)")
     print(f"1,000 x 59,000 x 48 bits, 10 classes, best of {REPEATS} runs each:")
-    print(f"  bitprint.evaluate, all figures  {ours:8.4f} s")
-    print(f"  NumPy argsort, MAP alone        {rival:8.4f} s (scaled from {RIVAL_QUERIES} queries)")
+    print(f"  bitprint.evaluate, all metrics  {ours:8.4f} s")
+    print(f"  NumPy argsort, MAP only         {rival:8.4f} s (scaled from {RIVAL_QUERIES} queries)")
     print(f"ratio {rival / ours:.1f}")
 
 
@@ -68,7 +68,7 @@ def sorted_map(
     labels: NDArray[np.int64],
     kind: Literal["stable"] | None = None,
 ) -> float:
-    """Mean average precision, one argsort per query."""
+    """Compute mean average precision with one argsort per query."""
     precisions = []
     for query, label in zip(query_signs, query_labels, strict=True):
         distances = 0.5 * (signs.shape[1] - signs @ query)
@@ -79,7 +79,7 @@ def sorted_map(
 
 
 def nuswide_size(rng: np.random.Generator) -> float:
-    """Seconds for a multi-label task of NUS-WIDE's size."""
+    """Return the time in seconds for a multi-label task of the size of NUS-WIDE."""
     query_codes, codes = random_codes(rng, 2_100, 48), random_codes(rng, 193_734, 48)
     query_labels, labels = (
         rng.random((len(part), 21), np.float32) < 0.1 for part in (query_codes, codes)
@@ -89,7 +89,7 @@ def nuswide_size(rng: np.random.Generator) -> float:
 
 
 def best_of_each(*contenders: Callable[[], object]) -> list[float]:
-    """Shortest time of each, taking turns so that a busy machine is fair to all."""
+    """Return the shortest time of each function; they run in turn to share other load."""
     times = [[seconds(contender) for contender in contenders] for _ in range(REPEATS)]
     return [min(column) for column in zip(*times, strict=True)]
 
@@ -101,7 +101,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def peak_memory() -> float:
-    """Peak resident memory of this process in MB."""
+    """Return the peak resident memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

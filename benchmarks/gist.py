@@ -1,7 +1,7 @@
-"""GIST of many images at once against one image after another; the last line is the ratio.
+"""Compare batched GIST with GIST of single images in NumPy; the last line is the ratio.
 
-The rival is the same recipe in NumPy as the authors' LMgist has it: filters made beforehand, then
-for each image 32 inverse FFTs of the padded size.
+The NumPy version follows LMgist of the authors: filters are computed once, then each image needs
+32 inverse FFTs of the padded size.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def main() -> None:
     difference = np.abs(gist(few) - rival_gist(few, filters)).max()
     print(f"largest difference between the two: {difference:.1e}")
     if difference > 1e-5:
-        sys.exit("the two disagree")
+        sys.exit("the results differ")
     ours, rival = best_of_each(lambda: gist(images), lambda: rival_gist(few, filters))
     ours, rival = ours / IMAGES, rival / RIVAL_IMAGES
     print(
         f"GIST-512 of {SIDE} x {SIDE} images, {torch.get_num_threads()} threads, "
         f"best of {REPEATS} runs each:"
     )
-    for name, each in (("bitprint.features.gist", ours), ("NumPy, image by image", rival)):
+    for name, each in (("bitprint.features.gist", ours), ("NumPy, single images", rival)):
         print(f"  {name:24}{1 / each:8.0f} images/s {each * ALL_IMAGES:8.0f} s for {ALL_IMAGES:,}")
     print(f"ratio {rival / ours:.1f}")
 
 
 def rival_gist(images: NDArray[np.uint8], filters: list[NDArray]) -> NDArray[np.float32]:
-    """Descriptors (N, 512), one image at a time."""
+    """Compute descriptors, (N, 512), one image at a time."""
     inside = slice(PADDING, PADDING + SIDE)
     features = np.empty((len(images), len(filters), 4, 4), np.float32)
     for row, image in enumerate(images):
@@ -55,9 +55,9 @@ def rival_gist(images: NDArray[np.uint8], filters: list[NDArray]) -> NDArray[np.
     return features.reshape(len(images), -1)
 
 
-def prefilter(grey: NDArray) -> NDArray:
-    grey = grey - grey.min()
-    x = np.pad(np.log1p(255 * grey / max(1, grey.max())), 5, "symmetric")
+def prefilter(gray: NDArray) -> NDArray:
+    gray = gray - gray.min()
+    x = np.pad(np.log1p(255 * gray / max(1, gray.max())), 5, "symmetric")
     across, down = frequencies(len(x))
     low_pass = np.exp(-(across**2 + down**2) * math.log(2) / 16)
     x = x - np.fft.ifft2(np.fft.fft2(x) * low_pass).real
@@ -83,7 +83,7 @@ def frequencies(count: int) -> tuple[NDArray, NDArray]:
 
 
 def best_of_each(*contenders: Callable[[], object]) -> list[float]:
-    """Shortest time of each, taking turns so that a busy machine is fair to all."""
+    """Return the shortest time of each function; they run in turn to share other load."""
     times = [[seconds(contender) for contender in contenders] for _ in range(REPEATS)]
     return [min(column) for column in zip(*times, strict=True)]
 

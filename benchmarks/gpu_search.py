@@ -1,4 +1,4 @@
-"""Exact search on a GPU against its memory bandwidth and against bf16 matrix products.
+"""Compare exact search on a GPU with its memory bandwidth and with bf16 matrix products.
 
 python benchmarks/gpu_search.py --codes 100000000 --csv results/search_gpu.csv
 """
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
     if not torch.cuda.is_available():
-        parser.error("no CUDA device here")
+        parser.error("no CUDA device found")
     name = torch.cuda.get_device_name()
     print(f"{given.codes:,} codes of {BITS} bits on {name}, torch {torch.__version__}")
     planes = random_words(1, given.codes)
@@ -75,12 +75,12 @@ def main() -> None:
 
 
 def random_words(*shape: int) -> Tensor:
-    """Uniform 64-bit words, both signs."""
+    """Return uniformly random 64-bit words."""
     return torch.randint(-(2**63), 2**63 - 1, shape, device="cuda")
 
 
 def to_signs(planes: Tensor) -> Tensor:
-    """Codes (1, N) as bf16 rows of -1 and +1, (N, 64): the rival's database."""
+    """Convert codes, (1, N), to bf16 rows of -1 and +1, (N, 64), for the matrix product."""
     signs = torch.empty(planes.shape[1], BITS, dtype=torch.bfloat16, device="cuda")
     for bit in range(BITS):
         signs[:, bit] = ((planes[0] >> bit) & 1) * 2 - 1
@@ -91,13 +91,13 @@ STEP = 1 << 22
 
 
 def products(queries: Tensor, signs: Tensor) -> None:
-    """The matrix products alone; nothing is selected."""
+    """Compute the matrix products without selection."""
     for part in signs.split(STEP):
         queries @ part.T
 
 
 def product_search(queries: Tensor, signs: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest products of each query: top-k of each part, then of what is left."""
+    """Return the k largest products of each query: top-k of each part, then of the selection."""
     values, rows = [], []
     for number, part in enumerate(signs.split(STEP)):
         for some in queries.split(128):
@@ -114,35 +114,35 @@ def product_search(queries: Tensor, signs: Tensor, k: int) -> tuple[Tensor, Tens
 
 
 def check(planes: Tensor) -> None:
-    """Triton against plain torch operations, few queries and many, ties included."""
+    """Compare the Triton kernels with torch operations for few and many queries, with ties."""
     some = planes[:, :3_000_000].clone()
-    some[:, 1_000_000:1_400_000] = some[:, :1]  # more equal codes than a scan has room for
+    some[:, 1_000_000:1_400_000] = some[:, :1]  # more equal codes than the buffer of a scan
     for count in (3, 70):
         queries = torch.cat([some[:, :1].T, random_words(count, 1)])
-        ours = gpu.nearest(queries, some, 100)
-        plain = gpu.nearest(queries.cpu(), some.cpu(), 100)
-        assert all(torch.equal(a.cpu(), b) for a, b in zip(ours, plain, strict=True))
-    ours_within = gpu.within(queries, some, 18)
-    plain_within = gpu.within(queries.cpu(), some.cpu(), 18)
-    assert all(torch.equal(a.cpu(), b) for a, b in zip(ours_within, plain_within, strict=True))
+        kernel = gpu.nearest(queries, some, 100)
+        reference = gpu.nearest(queries.cpu(), some.cpu(), 100)
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(kernel, reference, strict=True))
+    kernel_within = gpu.within(queries, some, 18)
+    torch_within = gpu.within(queries.cpu(), some.cpu(), 18)
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(kernel_within, torch_within, strict=True))
     wide = random_words(5, 400_000)
     marks = (torch.rand(400_000, device="cuda") < 0.7).to(torch.uint8)
     for count in (2, 40):
         queries = random_words(count, 5)
-        ours = gpu.nearest(queries, wide, 50, marks)
-        plain = gpu.nearest(queries.cpu(), wide.cpu(), 50, marks.cpu())
-        assert all(torch.equal(a.cpu(), b) for a, b in zip(ours, plain, strict=True))
-    print("answers equal those of plain torch operations")
+        kernel = gpu.nearest(queries, wide, 50, marks)
+        reference = gpu.nearest(queries.cpu(), wide.cpu(), 50, marks.cpu())
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(kernel, reference, strict=True))
+    print("results equal those of torch operations")
 
 
 def read_speed(planes: Tensor) -> float:
-    """Bytes per second of a copy on the device, reading and writing counted."""
+    """Return bytes per second of a copy on the device, counting reads and writes."""
     target = torch.empty_like(planes)
     return 2 * planes.nbytes / seconds(lambda: target.copy_(planes))
 
 
 def seconds(work: Callable[[], object], repeats: int = 9) -> float:
-    """Median of repeated runs after a first one."""
+    """Return the median time of repeated runs, after a warm-up."""
     work()
     times: list[float] = []
     for _ in range(repeats):

@@ -1,9 +1,9 @@
-"""Multi-index hashing against the scan of all codes; the last column and line are the ratios.
-
-"tables" is what every search through the tables takes, with the scans of those queries that were
-given up; "index" is what an index takes that chooses one of the two. For example
+"""Compare multi-index hashing with a scan of all codes; the last column and line are ratios.
 
     python benchmarks/mih.py --sizes 1_000_000 10_000_000 --bits 64 128 --csv mih.csv
+
+"tables" is the time of a search in the tables, including scans for queries that exceed the budget;
+"index" is the time of an index that chooses between tables and scan.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from bitprint.search import flat, mih
-from bitprint.search.memory import View
+from bitprint.search.memory import Snapshot
 from bitprint.search.mih_choice import MultiIndex
 from bitprint.search.mih_tables import build
-from bitprint.words import Words
+from bitprint.utils.words import Words
 
 REPEATS = 5
 BLOCK = 1 << 20
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, nargs="*", default=[10, 100])
     parser.add_argument("--radius", type=int, nargs="*", default=[2, 5, 10])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--csv", type=Path, help="file to write the table to")
+    parser.add_argument("--csv", type=Path, help="write the table to this file")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     flat.warm_up()
@@ -61,42 +61,42 @@ def main() -> None:
         with options.csv.open("w", newline="") as file:
             csv.writer(file).writerows([COLUMNS, *rows])
     ratios = [row[-1] for row in rows]
-    print(f"ratio of scan to index, least and greatest: {min(ratios):.2f} {max(ratios):.1f}")
+    print(f"ratio of scan to index, minimum and maximum: {min(ratios):.2f} {max(ratios):.1f}")
 
 
 def measure(kind: str, size: int, bits: int, options: argparse.Namespace) -> Iterator[list[Any]]:
-    """One row for each search and number of queries."""
+    """Yield a row for each search and number of queries."""
     rng = np.random.default_rng(0)
-    centres = random_words(rng, bits, size // 1000)
+    centers = random_words(rng, bits, size // 1000)
     planes = np.hstack(
-        [random_codes(rng, kind, centres, min(BLOCK, size - at)) for at in range(0, size, BLOCK)]
+        [random_codes(rng, kind, centers, min(BLOCK, size - at)) for at in range(0, size, BLOCK)]
     )
-    everyone = np.ascontiguousarray(random_codes(rng, kind, centres, max(options.queries)).T)
-    view = View(planes, np.arange(size), None)
+    all_queries = np.ascontiguousarray(random_codes(rng, kind, centers, max(options.queries)).T)
+    snapshot = Snapshot(planes, np.arange(size), None)
     index = MultiIndex(bits)
-    prospect = index._prospect_of(view)
-    if prospect is None:
-        sys.exit(f"an index of {size} codes never builds tables; choose more")
+    plan = index._plan_for(snapshot)
+    if plan is None:
+        sys.exit(f"an index of {size} codes does not build tables; use a larger size")
     start = time.perf_counter()
-    tables = prospect._tables = build(planes, size, prospect._starts)
+    tables = plan._tables = build(planes, size, plan._starts)
     build_s = time.perf_counter() - start
     bytes_per_code = (tables.offsets.nbytes + tables.positions.nbytes) / size
     for name, number in [("k", k) for k in options.k] + [("radius", r) for r in options.radius]:
         for count in options.queries:
-            queries, budget = everyone[:count], prospect.budget(count)
+            queries, budget = all_queries[:count], plan.budget(count)
             arguments = queries, planes, size, number, None
             contenders: list[Callable[[], tuple]]
             if name == "k":
                 contenders = [
                     partial(flat.nearest, *arguments),
                     partial(mih.nearest, tables, *arguments, budget),
-                    partial(index.nearest, queries, view, number, None),
+                    partial(index.nearest, queries, snapshot, number, None),
                 ]
             else:
                 contenders = [
                     partial(flat.within, *arguments),
                     partial(mih.within, tables, *arguments, budget),
-                    partial(index.within, queries, view, number),
+                    partial(index.within, queries, snapshot, number),
                 ]
             check(contenders)
             times = [1000 * t / count for t in best_of_each(*contenders)]
@@ -109,25 +109,25 @@ def random_words(rng: np.random.Generator, bits: int, count: int) -> Words:
     return rng.integers(0, 2**64, (bits // 64, count), dtype=np.uint64)
 
 
-def random_codes(rng: np.random.Generator, kind: str, centres: Words, count: int) -> Words:
-    """Planes of coins, or of copies of centres in which one bit in 16 is flipped."""
-    bits = 64 * len(centres)
+def random_codes(rng: np.random.Generator, kind: str, centers: Words, count: int) -> Words:
+    """Return planes of uniform codes, or of copies of centers with one bit in 16 flipped."""
+    bits = 64 * len(centers)
     if kind == "uniform":
         return random_words(rng, bits, count)
     flips: Words = np.bitwise_and.reduce([random_words(rng, bits, count) for _ in range(4)])
-    return centres[:, rng.integers(0, centres.shape[1], count)] ^ flips
+    return centers[:, rng.integers(0, centers.shape[1], count)] ^ flips
 
 
 def check(contenders: list[Callable[[], tuple]]) -> None:
-    """Stop unless all give the same answers."""
+    """Exit unless all functions return the same results."""
     expected, *others = [contender() for contender in contenders]
     for other in others:
         if not all(map(np.array_equal, expected, other)):
-            sys.exit("the answers differ")
+            sys.exit("the results differ")
 
 
 def best_of_each(*contenders: Callable[[], object]) -> list[float]:
-    """Shortest time of each, taking turns so that a busy machine is fair to all."""
+    """Return the shortest time of each function; they run in turn to share other load."""
     times = [[seconds(contender) for contender in contenders] for _ in range(REPEATS)]
     return [min(column) for column in zip(*times, strict=True)]
 

@@ -1,11 +1,11 @@
-"""Rate of the hash layer of each deep method under the recommended training.
+"""Compare learning rates of the hash layer for each deep method in the recommended training.
 
     python benchmarks/rates.py --epochs 24 --workers 4 --csv results/rates_cifar10_validation.csv
 
-MAP on held-out training images of CIFAR-10, setting 1: 3,000 to learn from, 1,000 queries and
-1,000 images to search among, none of them test queries. Every method is trained at the same rates,
-for the same number of epochs. A method may have further options: "dsdh power=0.5" changes the
-weights of similar and dissimilar pairs. A run that was interrupted resumes.
+MAP is measured on held-out training images of CIFAR-10, protocol 1: 3,000 training images, 1,000
+queries and a database of 1,000 images, without the test queries. All methods are trained with the
+same rates and number of epochs. A method can have options: "dsdh power=0.5" changes the weights of
+similar and dissimilar pairs. Run the same command again to resume.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WEIGHTS = dsdh.pair_weights
 
 @lru_cache(1)
 def images_of(name: str) -> ImageSet:
-    """The set, read once in each process."""
+    """Return the image set, read once per process."""
     return open_images(name)
 
 
@@ -58,7 +58,7 @@ def measure(variant: str, bits: int, seed: int, lr: float, epochs: int, backbone
 
 
 def number(text: str) -> Any:
-    """A truth value, a whole number, a number or a word."""
+    """Convert a text to bool, int or float if possible."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -70,7 +70,7 @@ def number(text: str) -> Any:
 
 
 def measured(cells: list[tuple], workers: int) -> Iterator[dict[str, Any]]:
-    """Rows as they are finished; what fails is printed."""
+    """Yield rows as cells are completed; print failures."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         jobs = {pool.submit(measure, *cell): cell for cell in cells}
         for job in as_completed(jobs):
@@ -85,10 +85,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES))
     parser.add_argument("--bits", nargs="+", type=int, default=[24])
-    parser.add_argument("--epochs", type=int, default=0, help="0: as many as are recommended")
+    parser.add_argument("--epochs", type=int, default=0, help="number of epochs (0: recommended)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--backbone", default="efficientnet-lite0")
-    parser.add_argument("--workers", type=int, default=1, help="processes that share the GPU")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="number of processes that share the GPU"
+    )
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
     rows = read_rows(args.csv)

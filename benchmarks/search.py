@@ -1,9 +1,9 @@
-"""Search against faiss, usearch and NumPy, in one run; the last line is the budgets.
+"""Compare search with faiss, usearch and NumPy in one run; the last line shows the budgets.
 
     python benchmarks/search.py --csv results/search.csv --plot results/search.png
 
-Codes are random, and queries differ in two bits from a code each. All engines have the same number
-of threads. Their answers are compared before they are timed. Times are medians of runs in turns.
+Codes are random; each query differs from a code in two bits. All engines use the same number of
+threads. Their results are compared before they are timed. Engines run in turn; times are medians.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from bitprint.search.bench import Task
-from bitprint.search.bench_report import (
+from bitprint.bench.engines import Engine, Nearest, Packed, Within, faiss_within, set_threads
+from bitprint.bench.measuring import BenchTask
+from bitprint.bench.report import (
     budgets,
     file_table,
     installed_rivals,
@@ -30,15 +31,14 @@ from bitprint.search.bench_report import (
     search_table,
     write_csv,
 )
-from bitprint.search.engines import Engine, Nearest, Packed, Within, faiss_within, set_threads
 
 SIZES = [59_000, 100_000, 1_000_000, 10_000_000]
 BITS = [64, 12, 48, 128, 256]
 OTHER_BITS_SIZE = 1_000_000
-"""How many codes there are of lengths other than 64 bits."""
+"""Number of codes for lengths other than 64 bits."""
 RADIUS = 2
 SAMPLE = 50
-"""The part of the codes, one in so many, on which the time to build an index is foretold."""
+"""The time to build an index is estimated on one in this many codes."""
 
 console = Console()
 
@@ -48,9 +48,9 @@ def main() -> None:
     set_threads(given.threads)
     for package in ("faiss", "usearch"):
         if find_spec(package) is None:
-            console.print(f"{package} is not installed, so it is left out")
-    tasks = [Task(count, k) for count in given.queries for k in given.k]
-    tasks += [Task(count, radius=RADIUS) for count in given.queries]
+            console.print(f"{package} is not installed and is skipped")
+    tasks = [BenchTask(count, k) for count in given.queries for k in given.k]
+    tasks += [BenchTask(count, radius=RADIUS) for count in given.queries]
 
     def rivals(packed: Packed, bits: int) -> Iterator[Engine]:
         yield from installed_rivals(packed, bits)
@@ -82,15 +82,19 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="numbers of codes")
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="database sizes")
     parser.add_argument("--bits", nargs="+", type=int, default=BITS)
     parser.add_argument("--queries", nargs="+", type=int, default=[1, 16, 128, 1024])
     parser.add_argument("--k", nargs="+", type=int, default=[10, 100])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--cap", type=float, default=60, help="seconds for an engine in a task")
-    parser.add_argument("--build-cap", type=float, default=300, help="seconds to build an index")
-    parser.add_argument("--quick", action="store_true", help="two sizes, few queries, short caps")
+    parser.add_argument(
+        "--cap", type=float, default=60, help="maximum seconds for an engine in a task"
+    )
+    parser.add_argument(
+        "--build-cap", type=float, default=300, help="maximum seconds to build an index"
+    )
+    parser.add_argument("--quick", action="store_true", help="short run: two sizes, few queries")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--plot", type=Path)
     quick = {
@@ -114,16 +118,16 @@ def usearch_exact(packed: Packed, threads: int) -> Engine:
         found = usearch.search(
             packed, queries, k, usearch.MetricKind.Hamming, exact=True, threads=threads
         )
-        shape = (len(queries), k)  # one query comes back without its first axis
+        shape = (len(queries), k)  # usearch drops the first axis for one query
         return found.keys.reshape(shape).astype(np.int64), found.distances.reshape(shape)
 
     return Engine("usearch exact", nearest)
 
 
 def multi_hash(packed: Packed, bits: int, cap: float) -> Iterator[Engine]:
-    """Faiss with as many tables as make it exact within the radius.
+    """Return multi-hash of faiss, with enough tables for exact search within the radius.
 
-    The nearest it finds only roughly, in buckets up to two bits away.
+    Search for nearest codes is approximate: only buckets up to two bits away are searched.
     """
     faiss = importlib.import_module("faiss")
     tables = RADIUS + 1
@@ -132,7 +136,7 @@ def multi_hash(packed: Packed, bits: int, cap: float) -> Iterator[Engine]:
         lambda: faiss.IndexBinaryMultiHash(8 * packed.shape[1], tables, width), packed, cap
     )
     if index is None:
-        yield Engine("faiss multi-hash", left_out=note)
+        yield Engine("faiss multi-hash", skip_reason=note)
         return
 
     def nearest(queries: Packed, k: int) -> Nearest:
@@ -151,7 +155,7 @@ def hnsw(packed: Packed, cap: float) -> Iterator[Engine]:
     faiss = importlib.import_module("faiss")
     index, note = build(lambda: faiss.IndexBinaryHNSW(8 * packed.shape[1], 16), packed, cap)
     if index is None:
-        yield Engine("faiss HNSW", left_out=note)
+        yield Engine("faiss HNSW", skip_reason=note)
         return
 
     def nearest(queries: Packed, k: int) -> Nearest:
@@ -163,14 +167,14 @@ def hnsw(packed: Packed, cap: float) -> Iterator[Engine]:
 
 
 def build(make: Callable[[], Any], packed: Packed, cap: float) -> tuple[Any, str]:
-    """Build an index of faiss, or say why that would take too long."""
+    """Build an index of faiss, or return the reason why it takes too long."""
     part = packed[: max(1, len(packed) // SAMPLE)]
     trial = make()
     started = time.perf_counter()
     trial.add(part)
-    foretold = (time.perf_counter() - started) * len(packed) / len(part)
-    if foretold > cap:
-        return None, f"building it takes {foretold:.0f} s or more, the cap is {cap:.0f}"
+    estimated = (time.perf_counter() - started) * len(packed) / len(part)
+    if estimated > cap:
+        return None, f"building it takes at least {estimated:.0f} s, the limit is {cap:.0f} s"
     index = make()
     index.add(packed)
     return index, ""

@@ -1,10 +1,10 @@
-"""How fast the server answers code queries, and what it does when there are too many.
+"""Measure the speed of the server for code queries, also under overload.
 
     python benchmarks/serve.py --codes 1000000 --clients 32
 
-A server in one process, clients in another, on the loopback. Each client sends its next query as
-soon as it has the answer to the last, or a second later where it was refused. The last run has far
-more clients than the server lets wait.
+The server runs in one process and the clients in another, on the loopback interface. Each client
+sends the next query after the response to the previous one, or one second later if the query was
+refused. The last run has far more clients than the queue of the server allows.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FIELDS = [
     "refused_p99_ms",
 ]
 
-Answers = list[tuple[int, float]]
-"""The status of each answer, and the seconds it took."""
+Responses = list[tuple[int, float]]
+"""Status and duration of each response."""
 
 
 def make_index(path: Path, count: int) -> None:
@@ -51,13 +51,13 @@ def make_index(path: Path, count: int) -> None:
 
 
 def serve(path: str, listener: socket.socket, waiting: int, ready: Event) -> None:
-    limits = Limits(waiting=waiting, connections=100_000)
+    limits = Limits(waiting=waiting, connections=100_000, connections_per_address=100_000)
     app = create_app(Collection.open(path), limits=limits)
     make_server(app, limits, ready.set).run(sockets=[listener])
 
 
-async def client(port: int, seed: int, k: int, until: float, answers: Answers) -> None:
-    """Send queries one after the other over one connection; note status and seconds of each."""
+async def client(port: int, seed: int, k: int, until: float, responses: Responses) -> None:
+    """Send queries over one connection; record the status and duration of each response."""
     rng = np.random.default_rng(seed)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while time.perf_counter() < until:
@@ -68,26 +68,26 @@ async def client(port: int, seed: int, k: int, until: float, answers: Answers) -
         )
         started = time.perf_counter()
         writer.write((head + body).encode())
-        answer = await reader.readuntil(b"\r\n\r\n")
-        fields = answer.decode("latin-1").lower().split("\r\n")
+        response = await reader.readuntil(b"\r\n\r\n")
+        fields = response.decode("latin-1").lower().split("\r\n")
         length = next(int(f.split(":")[1]) for f in fields if f.startswith("content-length:"))
         await reader.readexactly(length)
         status = int(fields[0].split()[1])
-        answers.append((status, time.perf_counter() - started))
+        responses.append((status, time.perf_counter() - started))
         if status == 503:
-            await asyncio.sleep(1.0)  # as Retry-After asks
+            await asyncio.sleep(1.0)  # the value of Retry-After
     writer.close()
 
 
-async def all_clients(port: int, clients: int, k: int, seconds: float) -> Answers:
-    answers: Answers = []
+async def all_clients(port: int, clients: int, k: int, seconds: float) -> Responses:
+    responses: Responses = []
     until = time.perf_counter() + seconds
-    await asyncio.gather(*(client(port, seed, k, until, answers) for seed in range(clients)))
-    return answers
+    await asyncio.gather(*(client(port, seed, k, until, responses) for seed in range(clients)))
+    return responses
 
 
-def measure(path: Path, clients: int, waiting: int, k: int, seconds: float) -> Answers:
-    """Start a server in another process and ask it from this one."""
+def measure(path: Path, clients: int, waiting: int, k: int, seconds: float) -> Responses:
+    """Start a server in another process and send queries from this one."""
     context = multiprocessing.get_context("spawn")
     listener = listen("127.0.0.1", 0)
     ready = context.Event()
@@ -114,20 +114,18 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--csv", type=Path, help="write the figures to this file")
+    parser.add_argument("--csv", type=Path, help="write the results to this file")
     given = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "codes.bp"
         make_index(path, given.codes)
         for clients, waiting in ((1, 128), (given.clients, 128), (8 * given.clients, 32)):
-            answers = measure(path, clients, waiting, given.k, given.seconds)
-            served = [seconds for status, seconds in answers if status == 200]
-            refused = [seconds for status, seconds in answers if status == 503]
-            if len(served) + len(refused) != len(answers):
-                raise ValueError(
-                    f"other answers than 200 and 503: {sorted({s for s, _ in answers})}"
-                )
+            responses = measure(path, clients, waiting, given.k, given.seconds)
+            served = [seconds for status, seconds in responses if status == 200]
+            refused = [seconds for status, seconds in responses if status == 503]
+            if len(served) + len(refused) != len(responses):
+                raise ValueError(f"unexpected status: {sorted({s for s, _ in responses})}")
             values = (
                 given.codes,
                 clients,
@@ -135,14 +133,14 @@ def main() -> None:
                 len(served) / given.seconds,
                 percentile(served, 50),
                 percentile(served, 99),
-                len(refused) / len(answers),
+                len(refused) / len(responses),
                 percentile(refused, 99),
             )
             rows.append(dict(zip(FIELDS, values, strict=True)))
             print(
-                f"{given.codes:,} codes, {clients} clients, {waiting} may wait: "
-                f"{values[3]:,.0f} answers/s, p50 {values[4]:.1f} ms, p99 {values[5]:.1f} ms; "
-                f"{values[6]:.0%} refused, p99 of these {values[7]:.1f} ms",
+                f"{given.codes:,} codes, {clients} clients, queue of {waiting}: "
+                f"{values[3]:,.0f} responses/s, p50 {values[4]:.1f} ms, p99 {values[5]:.1f} ms; "
+                f"{values[6]:.0%} refused, p99 of refusals {values[7]:.1f} ms",
                 flush=True,
             )
     if given.csv:

@@ -1,9 +1,9 @@
-"""Training time and encoding rate of every method that learns from features.
+"""Measure training time and encoding rate of all shallow methods.
 
     python benchmarks/shallow.py --csv results/shallow_times.csv
 
-Three tables: all methods at 5,000 x 512 and 48 bits; how training time grows with the number of
-training images, and with the number of bits. Features are random clusters, labels the clusters.
+All methods are measured with 5,000 x 512 features and 48 bits, then with more training images, and
+with other numbers of bits. Features are random clusters; the labels are the clusters.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ CLASSES, WIDTH, ENCODED = 10, 512, 10_000
 
 
 def clusters(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return features around ten centres, with the spread of real descriptors."""
+    """Return features around ten centers, with a spread similar to real descriptors."""
     rng = np.random.default_rng(0)
-    centres = rng.standard_normal((CLASSES, WIDTH))
+    centers = rng.standard_normal((CLASSES, WIDTH))
     labels = rng.integers(0, CLASSES, count)
-    features = centres[labels] + 3 * rng.standard_normal((count, WIDTH))
+    features = centers[labels] + 3 * rng.standard_normal((count, WIDTH))
     return features.astype(np.float32), labels
 
 
 def measure(name: str, count: int, bits: int) -> dict[str, Any]:
-    """Seconds of training, and codes per second of encoding."""
+    """Return training time and encoding rate."""
     features, labels = clusters(count)
     started = time.perf_counter()
     hasher = bp.create(name, bits).fit(features, labels)
@@ -63,7 +63,7 @@ def main() -> None:
     given = parser.parse_args()
     rows = []
     for name in given.methods:
-        measure(name, 1_000, 2)  # compiles what is compiled on first use
+        measure(name, 1_000, 2)  # compiles functions
         sizes = [(count, 48) for count in given.images]
         sizes += [(given.images[0], bits) for bits in given.bits if bits != 48]
         for count, bits in sizes:

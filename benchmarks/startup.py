@@ -1,7 +1,7 @@
-"""Seconds until short commands have answered, against `python -c "import numpy"`.
+"""Measure the run time of short commands relative to `python -c "import numpy"`.
 
-Runs take turns, so that a busy moment of the machine affects all commands alike. The last line is
-the largest ratio.
+Commands run in turn, so that other load on the machine affects all of them. The last line is the
+largest ratio.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import bitprint as bp
 
 REPEATS = 11
 CODES, BITS = 1_000, 64
-LIMITS = {"index info": 0.6, "search INDEX CODES": 1.0}  # seconds on two quiet cores
+LIMITS = {"index info": 0.6, "search INDEX CODES": 1.0}  # seconds on two idle cores
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def make_index(folder: Path) -> tuple[str, str]:
-    """Make a small index of random codes, and a file with one of them."""
+    """Create a small index of random codes, and a file with one of them."""
     signs = np.random.default_rng(0).choice([-1, 1], (CODES, BITS))
     codes = bp.Codes.from_signs(signs)
     with bp.Index.create(folder / "small.bp", bits=BITS) as index:
@@ -52,7 +52,7 @@ def make_index(folder: Path) -> tuple[str, str]:
 
 
 def measure(commands: dict[str, list[str]]) -> dict[str, float]:
-    """Return the median time of each command; the first round, which fills caches, is left out."""
+    """Return the median time of each command, without the first round, which fills caches."""
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(1 + REPEATS):
         for name, command in commands.items():

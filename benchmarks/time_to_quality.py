@@ -1,14 +1,14 @@
-"""From raw files to MAP: seconds of every stage of DSDH by the recipe, in a fresh process.
+"""Measure the time of all steps of DSDH from raw files to MAP, in a new process.
 
     python benchmarks/time_to_quality.py --bits 48 --csv results/time_to_quality.csv
 
-Training is also set against as many forward and backward passes of the same network as anybody
-would write them, with norms that learn and without our kernels, timed in the same process.
+Training is also compared with the same number of forward and backward passes of the same network,
+with trainable normalization layers and without the kernels of Bitprint, in the same process.
 """
 
 import time
 
-STARTED = time.perf_counter()  # before the imports, which are part of the wait
+STARTED = time.perf_counter()  # before the imports, whose time is included
 
 import argparse  # noqa: E402
 import csv  # noqa: E402
@@ -25,7 +25,7 @@ from bitprint.evaluation import evaluate  # noqa: E402
 from bitprint.experiments.deep import training_of  # noqa: E402
 from bitprint.methods import DeepHasher, create  # noqa: E402
 
-PASSES = 60  # of the network alone, after WARM_UP others
+PASSES = 60  # of the network alone, after WARM_UP passes
 WARM_UP = 5
 
 _seconds: dict[str, float] = {}
@@ -63,7 +63,7 @@ def main() -> None:
         **{"row": given.row, "backbone": given.backbone, "bits": given.bits, "seed": given.seed},
         **{"data": given.data, "map": round(found.map, 4), "total_s": round(total, 1)},
         **{f"{name}_s": round(seconds, 1) for name, seconds in _seconds.items()},
-        **against_the_network(hasher, training),
+        **compare_with_network(hasher, training),
         **{"device": device_name(), "torch": torch.__version__},
         "date": datetime.now(UTC).date().isoformat(),
     }
@@ -77,23 +77,23 @@ def main() -> None:
 def stage(name: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
-    synchronise()
+    synchronize()
     _seconds[name] = time.perf_counter() - started
 
 
-def against_the_network(hasher: DeepHasher, training: ImageSet) -> dict[str, float]:
-    """Seconds that the passes of the whole training take alone, and training over these."""
+def compare_with_network(hasher: DeepHasher, training: ImageSet) -> dict[str, float]:
+    """Return the estimated time of all network passes alone, and the ratio of training to it."""
     plan = hasher.training or hasher.default_training
     net = hasher.net_.train()
     items = torch.from_numpy(training.read(slice(0, plan.batch_size)))
     items = items.to(next(net.parameters()).device)
     for number in range(WARM_UP + PASSES):
         if number == WARM_UP:
-            synchronise()
+            synchronize()
             started = time.perf_counter()
         net.zero_grad(set_to_none=True)
         net(items).square().mean().backward()
-    synchronise()
+    synchronize()
     each = (time.perf_counter() - started) / PASSES
     alone = each * plan.epochs * len(training) / plan.batch_size
     return {
@@ -102,7 +102,7 @@ def against_the_network(hasher: DeepHasher, training: ImageSet) -> dict[str, flo
     }
 
 
-def synchronise() -> None:
+def synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

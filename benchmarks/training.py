@@ -1,15 +1,15 @@
-"""Training steps of every deep method against forward and backward of the same network alone.
+"""Compare training steps of all deep methods with forward and backward passes of the network.
 
     python benchmarks/training.py --backbone efficientnet-lite0 --csv results/training.csv
 
-The rival does what no training can do without: preprocess, forward pass, backward pass, as anybody
-would write it; on a GPU it is also recorded as a CUDA graph, as the training loop does. Network and
-method take turns, so that a machine whose speed drifts slows both; a ratio is the median over the
-turns. It says what pairs, triplets, codes, buffers, augmentation and the optimiser add, and the
-work after an epoch too, shared out among the steps of an epoch.
+The reference is the minimum of any training: preprocessing, forward pass and backward pass. On a
+GPU it is also measured as a CUDA graph, as in the training loop. Network and method run in turn, so
+that changes in the speed of the machine affect both; a ratio is the median over the turns. It
+includes the cost of pairs, triplets, codes, buffers, augmentation and the optimizer, and a share of
+the work after each epoch.
 
-On a processor the ratio of processor times is there as well: where other programs run, and with
-OMP_NUM_THREADS=1, it is much the steadier one. Rows that the CSV file has are not measured again.
+On a CPU the ratio of CPU times is measured too. With other load on the machine and
+OMP_NUM_THREADS=1 it varies much less. Rows that the CSV file contains are not measured again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from torch import Tensor, nn
 import bitprint as bp
 from bitprint.data import ImageSet
 from bitprint.data.feed import Feed
-from bitprint.devices import pick_device
 from bitprint.methods import DeepHasher, list_methods, method
 from bitprint.nets.network import HashNetwork
 from bitprint.training.augment import augment
@@ -44,12 +43,13 @@ from bitprint.training.graphs import Captured
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 from bitprint.training.step import Step
+from bitprint.utils.devices import pick_device
 
 PAIRWISE = ("dpsh", "dsdh authors", "dsdh paper", "dsdh balanced", "dsdh-a", "dsdh-b", "dsdh-c")
 BUDGET = 1.10
 CLASSES = 10
 WARM_UP = 2
-GROUP = 3  # steps between which a GPU is not asked to finish
+GROUP = 3  # steps between synchronizations with a GPU
 
 SETTING = ("method", "backbone", "images", "bits", "batch", "device", "threads")
 RATIOS = ("ratio", "ratio_low", "ratio_high", "ratio_cpu", "ratio_recorded", "rounds")
@@ -64,12 +64,12 @@ COLUMNS = (
 
 Row = dict[str, Any]
 Work = Callable[[], object]
-Seconds = NDArray[np.float64]  # by the clock on the wall, and of the processor: the last axis
+Seconds = NDArray[np.float64]  # last axis: wall-clock time and CPU time
 Batches = Generator[tuple[Tensor, Tensor], None, None]
 
 
-class Task(NamedTuple):
-    """What all rows of a table share."""
+class TrainingTask(NamedTuple):
+    """Settings that are common to all rows of a table."""
 
     images: ImageSet
     feed: Feed
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
     if not 1 <= given.batch <= given.images or given.steps < 1:
-        parser.error("--images must be enough for a --batch, and --steps at least 1")
+        parser.error("--images must be >= --batch >= 1, and --steps >= 1")
     keep_freed_memory()
     known = read_rows(given.csv) if given.csv else []
     task = make_task(given)
@@ -103,22 +103,22 @@ def main() -> None:
             if given.csv:
                 append_row(given.csv, row)
         table.append(row)
-        print(in_words(row), flush=True)
+        print(format_row(row), flush=True)
     for column in ("ratio", "ratio_cpu", "ratio_recorded"):
         known_ratios = (row.get(column) for row in table if row["method"] in PAIRWISE)
         ratios = [float(ratio) for ratio in known_ratios if ratio]
         if ratios:
-            print(f"pairwise family: {column} at most {max(ratios):.2f}, budget {BUDGET:.2f}")
+            print(f"pairwise family: maximum {column} {max(ratios):.2f}, budget {BUDGET:.2f}")
 
 
 def rows() -> list[str]:
-    """Every deep method, DSDH in its three modes."""
+    """Return the names of all deep methods, with DSDH in three modes."""
     deep = [name for name in list_methods() if issubclass(method(name), DeepHasher)]
     modes = [f"dsdh {mode}" for mode in ("authors", "paper", "balanced")]
     return [name for name in deep if name != "dsdh"] + modes
 
 
-def make_task(given: argparse.Namespace) -> Task:
+def make_task(given: argparse.Namespace) -> TrainingTask:
     rng = np.random.default_rng(0)
     images = ImageSet(
         rng.integers(0, 256, (given.images, 32, 32, 3), np.uint8),
@@ -127,14 +127,14 @@ def make_task(given: argparse.Namespace) -> Task:
     device = pick_device("auto")
     training = Training(batch_size=given.batch, optimizer="adamw", augment="flip+shift", lr=1e-4)
     feed = Feed(images, device)
-    return Task(images, feed, device, given.backbone, given.bits, given.steps, training)
+    return TrainingTask(images, feed, device, given.backbone, given.bits, given.steps, training)
 
 
-# ---- what is timed
+# ---- timed functions
 
 
-def measure(name: str, task: Task) -> Row:
-    """All figures of one method."""
+def measure(name: str, task: TrainingTask) -> Row:
+    """Return all measurements of one method."""
     free_gpu()
     hasher, batch = make_hasher(name, task), task.training.batch_size
     labels = torch.as_tensor(task.images.labels).to(task.device)
@@ -147,7 +147,7 @@ def measure(name: str, task: Task) -> Row:
     with closing(endless_batches(task)) as batches:
         works = method_works(hasher, state, batches, task)
         take_turns(works, 1, WARM_UP)
-        if on_gpu:  # before the rivals take their part of it
+        if on_gpu:  # before the reference networks allocate memory
             row["gpu_memory_gb"] = round(torch.cuda.max_memory_reserved() / 1e9, 2)
         alone = network_works(hasher, task)
         take_turns(alone, 1, WARM_UP)
@@ -156,7 +156,7 @@ def measure(name: str, task: Task) -> Row:
     return row | figures(times, after_epoch, -(-len(labels) // batch), batch)
 
 
-def make_hasher(name: str, task: Task) -> DeepHasher:
+def make_hasher(name: str, task: TrainingTask) -> DeepHasher:
     name, _, mode = name.partition(" ")
     options = {"mode": mode} if mode else {}
     hasher = bp.create(name, task.bits, backbone=task.backbone, training=task.training, **options)
@@ -164,20 +164,22 @@ def make_hasher(name: str, task: Task) -> DeepHasher:
     return hasher
 
 
-def build(hasher: DeepHasher, task: Task) -> HashNetwork:
+def build(hasher: DeepHasher, task: TrainingTask) -> HashNetwork:
     return hasher._build((*task.images.size, 3), CLASSES, task.device, task.training).train()
 
 
-def endless_batches(task: Task) -> Batches:
-    """Whole batches, epoch after epoch."""
+def endless_batches(task: TrainingTask) -> Batches:
+    """Yield full batches of consecutive epochs."""
     batch = task.training.batch_size
     while True:
         order = torch.randperm(len(task.feed))
         yield from task.feed.batches(order[: len(order) // batch * batch], batch)
 
 
-def method_works(hasher: DeepHasher, state: State, batches: Batches, task: Task) -> dict[str, Work]:
-    """A step of the training loop, and what it does besides the network, each part alone."""
+def method_works(
+    hasher: DeepHasher, state: State, batches: Batches, task: TrainingTask
+) -> dict[str, Work]:
+    """Return functions for a training step, and for its parts besides the network."""
     net = build(hasher, task)
     step = Step(net, hasher, state, task.training, ALONE)
     step.begin_epoch()
@@ -189,7 +191,7 @@ def method_works(hasher: DeepHasher, state: State, batches: Batches, task: Task)
     def train() -> None:
         step(*next(batches), 0, generator)
 
-    def change() -> None:
+    def augment_batch() -> None:
         augment(next(batches)[1], task.training.augment, generator)
 
     def loss() -> None:
@@ -197,11 +199,11 @@ def method_works(hasher: DeepHasher, state: State, batches: Batches, task: Task)
         parts = hasher.loss(outputs, rows, state)
         torch.stack(list(parts.values())).sum().backward()
 
-    return {"step": train, "augment": change, "loss": loss, "optimizer": step.optimizer.step}
+    return {"step": train, "augment": augment_batch, "loss": loss, "optimizer": step.optimizer.step}
 
 
-def network_works(hasher: DeepHasher, task: Task) -> dict[str, Work]:
-    """A forward and a backward pass of a network that is built as the method's own."""
+def network_works(hasher: DeepHasher, task: TrainingTask) -> dict[str, Work]:
+    """Return functions for forward and backward passes of the network of the method."""
     batch = task.training.batch_size
     items = torch.from_numpy(task.images.read(slice(0, batch))).to(task.device)
 
@@ -224,7 +226,7 @@ def network_works(hasher: DeepHasher, task: Task) -> dict[str, Work]:
 
 
 def take_turns(works: dict[str, Work], rounds: int, group: int) -> dict[str, Seconds]:
-    """Seconds of each work in each round, (rounds, 2); every other round goes backwards."""
+    """Return the times of each function, (rounds, 2); the order alternates between rounds."""
     times: dict[str, list[Seconds]] = {name: [] for name in works}
     for number in range(rounds):
         for name in list(works)[:: -1 if number % 2 else 1]:
@@ -233,18 +235,18 @@ def take_turns(works: dict[str, Work], rounds: int, group: int) -> dict[str, Sec
 
 
 def seconds_of(work: Work, count: int) -> Seconds:
-    """Mean of `count` times in a row, (2,); a GPU is asked to finish only after the last."""
-    synchronise()
+    """Return the mean time of `count` calls, (2,); synchronize with a GPU after the last only."""
+    synchronize()
     started = np.array([time.perf_counter(), time.process_time()])
     for _ in range(count):
         work()
-    synchronise()
+    synchronize()
     taken: Seconds = np.array([time.perf_counter(), time.process_time()]) - started
     return taken / count
 
 
 def seconds_after_epoch(hasher: DeepHasher, state: State) -> Seconds:
-    """Mean of two epochs, as DQN works after every second one; two before them compile."""
+    """Return the mean of two epochs (DQN works every second epoch), after two for warm-up."""
     for _ in range(2):
         seconds = seconds_of(lambda: hasher.after_epoch(state), 2)
     return seconds
@@ -254,37 +256,37 @@ def seconds_after_epoch(hasher: DeepHasher, state: State) -> Seconds:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep memory that is freed, rather than give it back to the system.
+    """Make glibc keep freed memory instead of returning it to the system.
 
-    Else passes through a network begin with page faults, or not, depending on what happens to lie
-    last in the heap: the network alone took 1.2 to 1.4 times as long as a step that contains it.
+    Otherwise network passes cause page faults depending on the layout of the heap: the network
+    alone took 1.2 to 1.4 times as long as a step that contains it.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: never shrink the heap
-        libc.mallopt(-4, 0)  # M_MMAP_MAX: no block outside of it
+        libc.mallopt(-4, 0)  # M_MMAP_MAX: no blocks outside the heap
 
 
-def synchronise() -> None:
+def synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def free_gpu() -> None:
-    """Forget the networks of the last row, recorded ones too, and the most that they used."""
+    """Free the networks and CUDA graphs of the previous row, and reset the peak memory."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
 
-# ---- figures and files
+# ---- results and files
 
 
 def figures(
     times: dict[str, Seconds], after_epoch: Seconds, steps_per_epoch: int, batch: int
 ) -> Row:
-    """Medians over the rounds; those of ratios are taken after dividing round by round."""
+    """Return medians over the rounds; ratios are computed in each round first."""
     whole = times["step"] + after_epoch / steps_per_epoch
     ratios = whole / times["network"]
     row: Row = {
@@ -297,15 +299,15 @@ def figures(
     }
     if "recorded" in times:
         row["ratio_recorded"] = round(np.median((whole / times["recorded"])[:, 0]), 3)
-    else:  # beside a GPU the processor spends its time waiting
+    else:  # with a GPU the CPU mostly waits
         row["ratio_cpu"] = round(np.median(ratios[:, 1]), 3)
     for part, seconds in times.items():
         row[f"{part}_ms"] = round(1e3 * np.median(seconds[:, 0]), 3)
     return row
 
 
-def setting(name: str, task: Task) -> Row:
-    """What two rows must have in common to be the same row."""
+def setting(name: str, task: TrainingTask) -> Row:
+    """Return the columns that identify a row."""
     device = torch.cuda.get_device_name() if task.device.type == "cuda" else "cpu"
     batch, threads = task.training.batch_size, torch.get_num_threads()
     values = (name, task.backbone, len(task.images), task.bits, batch, device, threads)
@@ -313,7 +315,7 @@ def setting(name: str, task: Task) -> Row:
 
 
 def find(known: list[Row], wanted: Row) -> Row | None:
-    """The last known row of a setting."""
+    """Return the last known row with these settings, or None."""
     same = [row for row in known if all(row[key] == str(wanted[key]) for key in SETTING)]
     return same[-1] if same else None
 
@@ -324,7 +326,7 @@ def read_rows(path: Path) -> list[Row]:
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"{path}: a table with other columns; give another file")
+            raise ValueError(f"{path}: unexpected columns; use another file")
         return list(reader)
 
 
@@ -337,7 +339,7 @@ def append_row(path: Path, row: Row) -> None:
         writer.writerow(row)
 
 
-def in_words(row: Row) -> str:
+def format_row(row: Row) -> str:
     parts = [(part, row.get(f"{part}_ms")) for part in PARTS]
     others = [(kind, row.get(f"ratio_{kind}")) for kind in ("cpu", "recorded")]
     return (

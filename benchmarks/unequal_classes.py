@@ -1,17 +1,17 @@
-"""MAP where some classes have many training images and some have few.
+"""Measure MAP with an unequal number of training images per class.
 
     python benchmarks/unequal_classes.py --csv results/unequal_classes.csv
     python benchmarks/unequal_classes.py --backbone efficientnet-lite0 --ratios 0.55 --bits 48
 
-Networks of two layers, and SDH and ITQ, over features of EfficientNet-Lite0; or that whole network,
-which needs a GPU. DSDH is trained by the recipe, as it is and with other weights of images; the
-others are trained in the same way, at two rates of the hash layer, and do nothing about the sizes
-of classes.
+Two-layer networks, SDH and ITQ are trained on features of EfficientNet-Lite0; alternatively the
+whole network is trained, which needs a GPU. DSDH uses the recommended recipe, with its weights of
+images and with other weights. The other methods are trained in the same way with two learning rates
+of the hash layer, and do not use class sizes.
 
-All images are training images of CIFAR-10 (setting 1, or 2 where that has too few; split 0). The
-seed divides them: of each class 100 are queries and 100 the database; of the others the classes, in
-an order that the seed draws too, keep 300, 300 r, 300 r^2, ... to learn from, at least 8. Queries
-and database are taken as they are ("even"), and thinned out in the same way.
+All images are training images of CIFAR-10 (protocol 1, or 2 if 1 has too few; split 0). The seed
+selects 100 queries and 100 database images of each class. It also orders the classes: they keep
+300, 300 r, 300 r^2, ... of their other images for training, at least 8. Queries and database are
+used in full ("even"), and thinned in the same way.
 """
 
 from __future__ import annotations
@@ -40,39 +40,39 @@ Maker = Callable[[int, int, int], Any]
 
 
 class OtherLimit(DSDH):
-    """DSDH with classes that all count alike, however small."""
+    """DSDH with equal weights of all classes."""
 
     most = float("inf")
 
     def prepare(self, state: State) -> None:
-        """Overwrite the weights."""
+        """Replace the weights."""
         super().prepare(state)
         state.tensors["weights"] = class_weights(state.classes, self.most)
 
 
 class LimitedTo20(OtherLimit):
-    """The same, but no image counts more than 20 times as much as another."""
+    """The same, with weights of images limited to 20 times the smallest."""
 
     most = 20.0
 
 
 class CountedImages(OtherLimit):
-    """DSDH with images that all count alike, and so large classes for more."""
+    """DSDH with equal weights of all images."""
 
     most = 1.0
 
 
 class RootInPairs(DSDH):
-    """DSDH with one over the square root of the size of a class, in pairs alone."""
+    """DSDH with weights of 1 / sqrt(class size), in the pair term only."""
 
     def prepare(self, state: State) -> None:
-        """Overwrite the weights."""
+        """Replace the weights."""
         super().prepare(state)
         weights = (state.classes @ state.classes.sum(dim=0)).rsqrt()
         state.tensors["weights"] = weights / weights.mean()
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """The parts of DSDH's, the pull to the codes without weights."""
+        """Return the parts of the loss of DSDH, with an unweighted quantization term."""
         parts = super().loss(outputs, rows, state)
         _, _, eta = self.weights(len(state))
         gaps = (outputs.tanh() - state.tensors["B"][rows]).square().sum()
@@ -81,7 +81,7 @@ class RootInPairs(DSDH):
 
 
 def network(method: str, rate: float, backbone: str) -> Maker:
-    """Return what makes a hasher for bits, seed and number of images."""
+    """Return a function that creates a hasher from bits, seed and number of images."""
 
     def make(bits: int, seed: int, images: int) -> Any:
         return bp.create(method, bits, backbone=backbone, seed=seed, lr=rate)
@@ -90,7 +90,7 @@ def network(method: str, rate: float, backbone: str) -> Maker:
 
 
 def balanced(kind: type[DSDH], backbone: str) -> Maker:
-    """Return what makes DSDH by the recipe, of one of the kinds above."""
+    """Return a function that creates one of the DSDH variants with the recommended recipe."""
 
     def make(bits: int, seed: int, images: int) -> DSDH:
         return kind(bits, backbone=backbone, seed=seed)
@@ -99,7 +99,7 @@ def balanced(kind: type[DSDH], backbone: str) -> Maker:
 
 
 def hashers(backbone: str) -> dict[str, Maker]:
-    """All that are compared, by their names."""
+    """Return the functions that create the compared hashers, by name."""
     rows = {
         "dsdh": balanced(DSDH, backbone),
         "dsdh, limit 20": balanced(LimitedTo20, backbone),
@@ -118,7 +118,7 @@ def hashers(backbone: str) -> dict[str, Maker]:
 
 
 def divided(labels: NDArray, largest: int, seed: int) -> list[list[Rows]]:
-    """For each class, in random order: its rows to learn from, its queries and its database."""
+    """Return training rows, queries and database of each class, in random order of classes."""
     rng = np.random.default_rng(seed)
     learn = slice(2 * HELD_OUT, 2 * HELD_OUT + largest)
     parts = learn, slice(HELD_OUT), slice(HELD_OUT, 2 * HELD_OUT)
@@ -128,7 +128,7 @@ def divided(labels: NDArray, largest: int, seed: int) -> list[list[Rows]]:
 
 
 def thinned(parts: list[list[Rows]], ratio: float) -> list[Rows]:
-    """Rows to learn from, queries and database; of class c the share ratio^c."""
+    """Return training rows, queries and database, with the share ratio^c of class c."""
     kept = [
         [rows[: max(LEAST, int(len(rows) * ratio**c))] for rows in own]
         for c, own in enumerate(parts)
@@ -138,7 +138,7 @@ def thinned(parts: list[list[Rows]], ratio: float) -> list[Rows]:
 
 @lru_cache(1)
 def pictures(largest: int) -> ImageSet:
-    """The training images of the first setting that has enough of them."""
+    """Return the training images of the first protocol that has enough of them."""
     images = open_images("cifar10")
     for protocol in (1, 2):
         training = images.subset(split_for(images, protocol=protocol, seed=0).training)
@@ -151,7 +151,7 @@ def pictures(largest: int) -> ImageSet:
 def maps_of(
     make: Maker, backbone: str, largest: int, bits: int, ratio: float, seed: int
 ) -> tuple[float, float]:
-    """MAP of even and of thinned queries."""
+    """Return MAP of all queries and of thinned queries."""
     images = pictures(largest)
     labels = images.labels
     assert labels is not None
@@ -171,7 +171,7 @@ def maps_of(
 
 
 def measured(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One row for each cell, as soon as it is there."""
+    """Yield the rows as cells are completed."""
     makers = hashers(args.backbone)
     for ratio in args.ratios:
         for bits in args.bits:
@@ -197,11 +197,11 @@ def measured(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backbone", default="mlp", help="mlp (over features) or a whole network")
+    parser.add_argument("--backbone", default="mlp", help="mlp (on features) or a network to train")
     parser.add_argument("--largest", type=int, default=300, help="images of the largest class")
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.75, 0.55])
     parser.add_argument("--bits", nargs="+", type=int, default=[24, 48])
-    parser.add_argument("--methods", nargs="+", help="rows, all by default")
+    parser.add_argument("--methods", nargs="+", help="rows (default: all)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()

@@ -1,1 +1,1 @@
-"""Arbitrary bytes for every parser: `python -m fuzz TARGET --seconds N`."""
+"""Fuzz tests of all parsers: `python -m fuzz TARGET --seconds N`."""

@@ -1,7 +1,7 @@
-"""Caches: decoded images with the list of those that could not be read, and features.
+"""Cached decoded images, with the list of unreadable files, and cached features.
 
-The first byte says which: "d" and four bytes for the length of the list, the list, and the images;
-"f" and the features.
+The first byte is the kind of cache. "d" is followed by the length of the list (four bytes), the
+list and the images; "f" is followed by the features.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHAPE = (2, 4, 4, 3)
 
 
 def parse(data: bytes, folder: Path) -> object:
-    """Read one of the two caches."""
+    """Read a cache."""
     pixels_file, skipped_file = folder / "pixels.npy", folder / "skipped.json"
     if data[:1] == b"f":
         pixels_file.write_bytes(data[1:])
@@ -36,7 +36,7 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """Two images and one that could not be read; features of three."""
+    """Return a cache of two images and one unreadable file, and a cache of three features."""
     skipped = json.dumps([("c.png", "no such file")]).encode()
     return [
         _joined(skipped, _npy(np.ones(_SHAPE, np.uint8))),
@@ -45,7 +45,7 @@ def seeds() -> list[bytes]:
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Change the list, or some bytes of an array, which stays as long as it is."""
+    """Change the list, or some bytes of an array without changing its length."""
     if data[:1] == b"f":
         return b"f" + change_in_place(data[1:], rng)
     skipped, pixels = _parts(data)

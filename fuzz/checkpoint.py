@@ -1,4 +1,4 @@
-"""Checkpoints of a run."""
+"""Checkpoints of a training run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from torch import nn
 
 from bitprint.training.run import RunFolder, _checksum
 from bitprint.training.state import State
-from fuzz.harness import Target
-from fuzz.samples import written
+from fuzz.harness import Target, file_bytes
 from fuzz.tensors import change_tensors
 
 
@@ -25,7 +24,7 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """The checkpoint of a small network whose optimizer has moved."""
+    """Return the checkpoint of a small network after one optimizer step."""
 
     def save(path: Path) -> None:
         net, optimizer, state = _training()
@@ -34,7 +33,7 @@ def seeds() -> list[bytes]:
         RunFolder(path.parent, "fuzz").save([{"epoch": 1}], net, optimizer, state)
         (path.parent / "checkpoint" / "last.safetensors").rename(path)
 
-    return [written(save)]
+    return [file_bytes(save)]
 
 
 def _training() -> tuple[nn.Module, torch.optim.Optimizer, State]:

@@ -1,6 +1,6 @@
-"""CIFAR-10: archives, which the tools that made them have packed, or which are packed here.
+"""CIFAR-10 archives, compressed or not.
 
-The six official files themselves are no target: their MD5 is checked before anything is read.
+The six official files are not a target because their MD5 is checked before they are read.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from PIL import Image
 from bitprint.data.cifar10 import FILES
 from bitprint.data.cifar10_fetch import fetch_cifar10
 from fuzz.harness import Target
-from fuzz.mutating import change_in_place, change_json
-from fuzz.png import mend_png
+from fuzz.mutating import change_in_place, change_json, fix_png_checksums
 
 _IMAGES = 2
 _BLOCK = 512
 
 
 def parse(data: bytes, folder: Path) -> object:
-    """Unpack an archive; the first byte says whether it is to be packed first."""
+    """Unpack an archive; if the first byte is "t", it is compressed first."""
     kind, content = data[:1], data[1:]
     target = folder / "cifar10"
     shutil.rmtree(target, ignore_errors=True)
@@ -37,7 +36,7 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """An official archive and one of sheets, of too few images; each also before it is packed."""
+    """Return small archives in the official and in the sheet layout, compressed and not."""
     rows = np.zeros((_IMAGES, 3073), np.uint8).tobytes()
     official = _tar({f"cifar-10-batches-bin/{name}": rows for name in FILES})
     sheet = io.BytesIO()
@@ -50,7 +49,7 @@ def seeds() -> list[bytes]:
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Change a member, or the header of one, whose sum then fits."""
+    """Change a member, or the header of a member with a valid checksum."""
     tar = data[1:] if data[:1] == b"t" else gzip.decompress(data[1:])
     if rng.random() < 0.5:
         return b"t" + _change_header(tar, rng)
@@ -60,7 +59,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     if name.endswith(".json"):
         members[name] = change_json(members[name], rng)
     else:
-        members[name] = mend_png(change_in_place(members[name], rng))
+        members[name] = fix_png_checksums(change_in_place(members[name], rng))
     return b"t" + _tar(members)
 
 

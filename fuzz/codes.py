@@ -9,8 +9,7 @@ import numpy as np
 from safetensors.numpy import load
 
 from bitprint.codes import Codes, _checksum
-from fuzz.harness import Target
-from fuzz.samples import written
+from fuzz.harness import Target, file_bytes
 from fuzz.tensors import change_tensors
 
 
@@ -21,10 +20,10 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """Codes of a few lengths, one file without any."""
+    """Return two files with codes of different lengths, one without codes."""
     rng = np.random.default_rng(0)
     samples = [Codes.from_signs(rng.random((n, bits)) < 0.5) for n, bits in ((0, 8), (5, 12))]
-    return [written(codes.save) for codes in samples]
+    return [file_bytes(codes.save) for codes in samples]
 
 
 mutate = partial(

@@ -1,10 +1,11 @@
-"""What every target has in common: how a parser may answer, and what it may cost."""
+"""Common part of all targets: permitted results of a parser, and limits on time and memory."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,28 +26,36 @@ class Target(NamedTuple):
     """A parser under test."""
 
     parse: Callable[[bytes, Path], object]
-    """Takes bytes and a folder to put them in; returns a value, or raises what the parser does."""
+    """Parses bytes, using a folder for files; returns a value or raises the parser's error."""
     seeds: Callable[[], list[bytes]]
-    """Makes samples that it reads."""
+    """Returns valid samples."""
     mutate: Mutate | None = None
-    """Changes a sample so that lengths and checksums fit, as whoever means harm would."""
+    """Changes a sample but keeps lengths and checksums valid, as an attacker would."""
     names_file: bool = True
-    """Whether what it refuses is named by its path."""
-    apart: bool = False
-    """Whether each input has a process of its own, for the parser is known to crash.
+    """Whether errors must contain the path of the file."""
+    isolated: bool = False
+    """Whether each input is parsed in a new process, because the parser is known to crash.
 
-    Then memory is not looked at either.
+    The memory of isolated parsers is not checked.
     """
+
+
+def file_bytes(write: Callable[[Path], object]) -> bytes:
+    """Return the content of the file that `write` creates at a given path."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sample"
+        write(path)
+        return path.read_bytes()
 
 
 def judge(target: Target, data: bytes, folder: Path) -> str:
-    """Return whether bytes were "read", "refused" or, in a process apart, have "crashed" it.
+    """Parse bytes and return "read", "refused" or, for an isolated parser, "crashed".
 
-    Anything else that a parser does is a finding, and raised as an AssertionError: another error,
-    one that is not a sentence, or memory out of proportion. Half a minute ends the process.
+    Everything else is a finding and raises AssertionError: another error type, an error message
+    that is not one sentence, or excessive memory. After 30 seconds the process is aborted.
     """
-    if target.apart:
-        return _judge_apart(target, data, folder)
+    if target.isolated:
+        return _judge_isolated(target, data, folder)
     faulthandler.dump_traceback_later(MOST_SECONDS, exit=True)
     try:
         with _limited_growth():
@@ -63,15 +72,15 @@ def _judge(target: Target, data: bytes, folder: Path) -> str:
         if not text.strip() or len(text.splitlines()) > 1:
             raise AssertionError(f"not one sentence: {text!r}") from error
         if target.names_file and str(folder) not in text:
-            raise AssertionError(f"the file is not named: {text!r}") from error
+            raise AssertionError(f"the error does not contain the path: {text!r}") from error
         return "refused"
     except Exception as error:
-        traceback.print_exc()  # libFuzzer shows the last error alone
+        traceback.print_exc()  # libFuzzer prints only the last error
         raise AssertionError(f"{type(error).__name__}: {error}") from error
     return "read"
 
 
-def _judge_apart(target: Target, data: bytes, folder: Path) -> str:
+def _judge_isolated(target: Target, data: bytes, folder: Path) -> str:
     child = os.fork()
     if child == 0:
         faulthandler.disable()
@@ -87,25 +96,25 @@ def _judge_apart(target: Target, data: bytes, folder: Path) -> str:
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         if os.WTERMSIG(status) == signal.SIGALRM:
-            raise AssertionError(f"not done after {MOST_SECONDS} seconds, in a process apart")
+            raise AssertionError(f"not finished after {MOST_SECONDS} seconds in a child process")
         return "crashed"
     if os.WEXITSTATUS(status) == _FINDING:
-        raise AssertionError("a finding in a process apart, see above")
+        raise AssertionError("a finding in a child process, see above")
     return OUTCOMES[os.WEXITSTATUS(status)]
 
 
 @contextmanager
 def _limited_growth() -> Iterator[None]:
-    """Raise an AssertionError if memory in use has never been so high, and that by far."""
-    before = _peak()
+    """Raise AssertionError if the peak memory of the process grows beyond the limit."""
+    before = peak()
     yield
-    growth = _peak() - before
+    growth = peak() - before
     if growth > _MOST_GROWTH:
         raise AssertionError(f"{growth / 2**20:.0f} MiB of memory for one input")
 
 
-def _peak() -> int:
-    """Return the most bytes that were ever in use; 0 where there is no Linux to tell."""
+def peak() -> int:
+    """Return the peak memory of the process in bytes; 0 if it is not available (no Linux)."""
     if not _STATUS.exists():
         return 0
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))

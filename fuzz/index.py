@@ -13,11 +13,10 @@ import numpy as np
 from bitprint.codes import Codes
 from bitprint.search.file import checksum
 from bitprint.search.index import Index
-from fuzz.harness import Target
+from fuzz.harness import Target, file_bytes
 from fuzz.mutating import change_bytes, change_text
-from fuzz.samples import written
 
-# What tells the rows of a table apart, and its other columns.
+# The key column of each table, and the columns to change.
 _COLUMNS = {
     "meta": ("key", ("value",)),
     "chunks": ("first", ("first", "count", "described", "codes", "ids")),
@@ -25,7 +24,7 @@ _COLUMNS = {
     "details": ("first", ("first", "count", "names", "counts", "numbers", "paths")),
     "attachments": ("name", ("name", "content")),
 }
-# Columns with checksums, and the columns that each of them covers.
+# Checksum columns, and the columns that each of them covers.
 _CHECKSUMS = (
     ("chunks", "checksum", "first, count, described, codes, ids"),
     ("removed", "checksum", "first, generation, bitmap"),
@@ -37,7 +36,7 @@ _CELLS = (-1, 0, 1, 2, 91, 512, 65_536, 2**31, 2**40, 2**63 - 1, -(2**63), 0.5, 
 
 
 def parse(data: bytes, folder: Path) -> object:
-    """Open an index, read all that it holds, and search it."""
+    """Open an index, read its full contents, and search it."""
     with Index.open(fresh_file(folder, data)) as index:
         ids = index.ids().tolist()
         if not ids:
@@ -49,8 +48,8 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """An index with rows of every kind, and one without any."""
-    return [written(_fill), written(_create_empty)]
+    """Return an index with all kinds of rows, and an empty one."""
+    return [file_bytes(_fill), file_bytes(_create_empty)]
 
 
 def _create_empty(path: Path) -> None:
@@ -69,7 +68,7 @@ def _fill(path: Path) -> None:
 
 
 def fresh_file(folder: Path, data: bytes) -> Path:
-    """Write a file, and delete what an earlier one left beside it."""
+    """Write an index file, and delete the log of an earlier one."""
     path = folder / "a.bp"
     for part in folder.glob("a.bp*"):
         part.unlink()
@@ -78,13 +77,13 @@ def fresh_file(folder: Path, data: bytes) -> Path:
 
 
 def shrink(path: Path) -> None:
-    """Make pages small: most of a page of 16 KiB is empty, and a change to that changes nothing."""
+    """Reduce the page size, because most bytes of a 16 KiB page would be empty."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.executescript("PRAGMA journal_mode = DELETE; PRAGMA page_size = 512; VACUUM")
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Change one value of one row, or take the row out; every row has a checksum that fits."""
+    """Change one value of a row, or delete the row, and fix all checksums."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         db.deserialize(data)
         table, (key, columns) = rng.choice(list(_COLUMNS.items()))
@@ -95,7 +94,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         else:
             change = f"UPDATE {table} SET {column} = ? WHERE {key} = ?"
             db.execute(change, (_changed(value, rng), row))
-        mend(db)
+        fix_checksums(db)
         return db.serialize()
 
 
@@ -107,8 +106,8 @@ def _changed(value: Any, rng: random.Random) -> object:
     return rng.choice(_CELLS)
 
 
-def mend(db: sqlite3.Connection) -> None:
-    """Put a checksum that fits into every row."""
+def fix_checksums(db: sqlite3.Connection) -> None:
+    """Recompute the checksums of all rows."""
     rows = dict(db.execute("SELECT key, value FROM meta WHERE key != 'checksum'"))
     total = str(checksum(*sorted(rows.items())))
     db.execute("UPDATE meta SET value = ? WHERE key = 'checksum'", (total,))

@@ -1,7 +1,7 @@
 """MatConvNet's .mat files.
 
-SciPy reads them, and its authors say that its reader is not made for files of strangers: a crafted
-one ends the process. So each input has a process of its own here.
+SciPy reads them. Its documentation warns that the reader is not safe for untrusted files, and a
+crafted file can crash the process. Each input is therefore parsed in a new process.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 from scipy.io import savemat
 
 from bitprint.nets.matconvnet import read_matconvnet
-from fuzz.harness import Target
+from fuzz.harness import Target, file_bytes
 from fuzz.mutating import change_in_place
-from fuzz.samples import written
 
 _COMPRESSED = 15
 
@@ -31,7 +30,7 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """A network of three layers in the old layout and in the new one, plain and compressed."""
+    """Return a network of three layers in the old and the new layout, compressed and not."""
     filters, biases = np.ones((2, 2, 3, 4), np.float32), np.zeros((1, 4), np.float32)
     mean = np.ones((2, 2, 3), np.float32)
     old = {"name": "conv1", "type": "conv", "filters": filters, "biases": biases, "stride": 4.0}
@@ -48,7 +47,7 @@ def seeds() -> list[bytes]:
         {"layers": _cells([new, *rest]), "meta": {"normalization": normalization}},
     ]
     return [
-        written(partial(savemat, mdict=content, appendmat=False, do_compression=packed))
+        file_bytes(partial(savemat, mdict=content, appendmat=False, do_compression=packed))
         for content in files
         for packed in (False, True)
     ]
@@ -61,7 +60,7 @@ def _cells(values: list[dict[str, Any]]) -> np.ndarray:
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Change bytes of a part, inside of what is compressed where it is."""
+    """Change bytes of the first element; compressed data is changed before compression."""
     start = 128  # after the header
     kind, size = struct.unpack_from("<II", data, start)
     if kind != _COMPRESSED:
@@ -71,4 +70,4 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return data[:start] + struct.pack("<II", kind, len(packed)) + packed + data[end:]
 
 
-TARGET = Target(parse, seeds, mutate, apart=True)
+TARGET = Target(parse, seeds, mutate, isolated=True)

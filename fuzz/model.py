@@ -1,4 +1,4 @@
-"""Model folders: four bytes say how long `model.json` is, it follows, then the weights."""
+"""Model folders, as the length of `model.json` (four bytes), `model.json` and the weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """Models that learn from features, and one deep network."""
+    """Return five feature-based models and one deep network."""
     rng = np.random.default_rng(0)
     features, labels = rng.normal(size=(60, 6)), np.arange(60) % 3
     models = [create(name, bits=4).fit(features, labels) for name in _METHODS]
@@ -44,7 +44,7 @@ def seeds() -> list[bytes]:
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Change the description or the weights, whose checksum goes into the description."""
+    """Change the description or the weights, and fix the checksum in the description."""
     description, weights = _parts(data)
     if rng.random() < 0.5:
         description = change_json(description, rng)

@@ -1,11 +1,14 @@
-"""Mutations: of bytes, of JSON, and of samples inside of the frame that their format has."""
+"""Random mutations of bytes, JSON and structured samples."""
 
 from __future__ import annotations
 
 import json
 import random
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+_PNG_START = b"\x89PNG\r\n\x1a\n"
 
 _NUMBERS: tuple[int, ...] = (0, 1, 127, 255, 2**16 - 1, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)
 _VALUES: tuple[Any, ...] = (
@@ -24,7 +27,7 @@ Mutate = Callable[[bytes, random.Random], bytes]
 def mutations(
     seeds: Sequence[bytes], rng: random.Random, mutate: Mutate | None = None
 ) -> Iterator[bytes]:
-    """Give samples with one to four changes, without end: by `mutate` mostly, or to any bytes."""
+    """Yield samples with one to four changes without end, by `mutate` or to arbitrary bytes."""
     while True:
         data = rng.choice(seeds)
         framed = mutate is not None and rng.random() < 0.7
@@ -37,17 +40,17 @@ def mutations(
 
 
 def change_inside(mutate: Mutate, data: bytes, rng: random.Random, seeds: Sequence[bytes]) -> bytes:
-    """Change a sample inside of its frame; where that is broken, one of the seeds instead."""
+    """Change a sample and keep its frame valid; if the frame is broken, change a seed instead."""
     for sample in (data, rng.choice(seeds)):
         try:
             return mutate(sample, rng)
-        except Exception:  # bytes that were changed before make it fail in any way
+        except Exception:  # earlier changes of arbitrary bytes can cause any error
             continue
     return data
 
 
 def change_bytes(data: bytes, rng: random.Random, seeds: Sequence[bytes] = (b"",)) -> bytes:
-    """Make one change at a random place, often near the beginning, where headers are."""
+    """Make one change at a random position, often near the beginning, where headers are."""
     size = len(data) + 1
     start = rng.randrange(min(size, 256) if rng.random() < 0.3 else size)
     length = rng.choice((1, 1, 2, 4, 8, rng.randrange(size)))
@@ -71,12 +74,24 @@ def change_bytes(data: bytes, rng: random.Random, seeds: Sequence[bytes] = (b"",
 
 
 def change_in_place(data: bytes, rng: random.Random) -> bytes:
-    """Change up to eight bytes at a random place; what follows stays where it is."""
+    """Change up to eight bytes at a random position without changing the length."""
     start = rng.randrange(len(data))
     length = min(rng.choice((1, 1, 2, 4, 8)), len(data) - start)
     number = rng.choice((*_NUMBERS, rng.getrandbits(64))) % (1 << 8 * length)
     new = number.to_bytes(length, rng.choice(("little", "big")))
     return data[:start] + new + data[start + length :]
+
+
+def fix_png_checksums(data: bytes) -> bytes:
+    """Recompute the CRC-32 of every chunk of a PNG; other data is returned unchanged."""
+    if not data.startswith(_PNG_START):
+        return data
+    fixed = bytearray(data)
+    place = len(_PNG_START)
+    while (end := place + 8 + int.from_bytes(data[place : place + 4], "big")) + 4 <= len(data):
+        fixed[end : end + 4] = zlib.crc32(data[place + 4 : end]).to_bytes(4, "big")
+        place = end + 4
+    return bytes(fixed)
 
 
 def change_json(text: bytes | str, rng: random.Random) -> bytes:
@@ -85,7 +100,7 @@ def change_json(text: bytes | str, rng: random.Random) -> bytes:
 
 
 def change_text(text: str, rng: random.Random) -> str:
-    """Change text as the JSON that it is, or anywhere."""
+    """Change text as JSON if it is JSON, otherwise as bytes."""
     try:
         changed = change_json(text, rng)
     except ValueError:
@@ -94,7 +109,7 @@ def change_text(text: str, rng: random.Random) -> str:
 
 
 def _changed(value: Any, rng: random.Random) -> Any:
-    """Go down at random, and change what lies there."""
+    """Change a random element at a random depth."""
     if not isinstance(value, dict | list) or not value or rng.random() < 0.1:
         return rng.choice(_VALUES)
     copy: Any = value.copy()

@@ -1,4 +1,4 @@
-"""NUS-WIDE: the list of images and the labels of one concept, with a null byte between them."""
+"""NUS-WIDE: the list of images and the labels of one concept, separated by a null byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fuzz.harness import Target
 
 
 def parse(data: bytes, folder: Path) -> object:
-    """Read both files, and look for the images with the concept."""
+    """Read both files, and find the images with the concept."""
     listing, _, labels = data.partition(b"\0")
     for name, content in ((IMAGE_LIST, listing), (f"{CONCEPTS}/Labels_sky.txt", labels)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -19,7 +19,7 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """Three images, in the two ways in which their lines may end."""
+    """Return lists with both kinds of line ends."""
     return [
         b"actor\\0001_1.jpg\nactor\\0001_2.jpg\nzoo\\9_3.jpg\n\x001\n0\n1\n",
         b"actor/0001_1.jpg\r\ncaf\xc3\xa9/2.jpg\r\n\x000\r\n1\r\n",

@@ -1,6 +1,6 @@
-"""Partitions: Parquet files with the codes that a cluster has made; also the list of pictures.
+"""Parquet files of a cluster: the listing of the images and a partition of codes.
 
-The first byte says which of the two files is given; the other is as it should be.
+The first byte selects the file to fuzz; the other file is valid.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from bitprint.cluster.listing import Listing
-from bitprint.cluster.partitions import Job, _to_bytes, part_name, read_codes, serialise, start_job
+from bitprint.cluster.listing import SourceListing
+from bitprint.cluster.partitions import Job, _to_bytes, part_name, read_codes, start_job, to_parquet
 from bitprint.codes import Codes
 from fuzz.harness import Target
 from fuzz.mutating import change_json
@@ -31,7 +31,7 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """The files of a folder with the codes of three pictures."""
+    """Return the files of a folder with the codes of three images."""
     return [_sample(kind) for kind in _NAMES]
 
 
@@ -42,28 +42,28 @@ def _sample(kind: bytes) -> bytes:
     job = Job("somewhere", bits=16, model="itq", pictures=3, size=8)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        start_job(folder, job, Listing(table, failed=[], left_out=[]))
+        start_job(folder, job, SourceListing(table, failed=[], left_out=[]))
         ids, paths = (table[column].chunk(0) for column in ("id", "path"))
-        content = serialise(ids, paths, codes, job.model, failed=[])
+        content = to_parquet(ids, paths, codes, job.model, failed=[])
         (folder / part_name(0)).write_bytes(content)
         return kind + (folder / _NAMES[kind]).read_bytes()
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Change a fact or a column; the file around them is made anew."""
+    """Change a metadata field or a column, and write a valid file."""
     table = parquet.read_table(pa.BufferReader(data[1:]))
-    facts = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+    metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
     kind = rng.randrange(4)
     if kind < 2:
-        name = rng.choice(list(facts))
-        text = change_json(facts[name] if name == "failed" else "0", rng).decode()
-        facts[name] = text.strip('"')
+        name = rng.choice(list(metadata))
+        text = change_json(metadata[name] if name == "failed" else "0", rng).decode()
+        metadata[name] = text.strip('"')
     elif kind == 2:
-        facts.pop(rng.choice(list(facts)))
+        metadata.pop(rng.choice(list(metadata)))
     else:
         column = rng.randrange(table.num_columns)
         table = table.set_column(column, table.column_names[column], rng.choice(_COLUMNS))
-    return data[:1] + _to_bytes(table.replace_schema_metadata(facts))
+    return data[:1] + _to_bytes(table.replace_schema_metadata(metadata))
 
 
 _COLUMNS = (

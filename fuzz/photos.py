@@ -1,4 +1,4 @@
-"""Collections of pictures: what an index holds besides codes, the model and facts of files."""
+"""Image collections: the model and the file records that are attached to an index."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from bitprint.data import ImageSet
 from bitprint.methods import create
 from bitprint.photos import Photos
 from bitprint.photos.encoder import Encoder
-from fuzz.harness import Target
-from fuzz.index import fresh_file, mend, shrink
+from fuzz.harness import Target, file_bytes
+from fuzz.index import fix_checksums, fresh_file, shrink
 from fuzz.mutating import change_json
-from fuzz.samples import written
 from fuzz.tensors import change_tensors
 
 _MODEL, _WEIGHTS = b"model/model.json", b"model/model.safetensors"
@@ -34,8 +33,8 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """A collection of two pictures."""
-    return [written(_fill)]
+    """Return a collection of two images."""
+    return [file_bytes(_fill)]
 
 
 def _fill(path: Path) -> None:
@@ -50,7 +49,7 @@ def _fill(path: Path) -> None:
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Change or take out one attachment; all have checksums that fit, and so have the weights."""
+    """Change or delete one attachment, and fix all checksums, including that of the weights."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         db.deserialize(data)
         contents = dict(db.execute("SELECT name, content FROM attachments"))
@@ -68,7 +67,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         db.executemany("UPDATE attachments SET content = ? WHERE name = ?", rows)
         count = db.execute("SELECT count(*) FROM attachments").fetchone()
         db.execute("UPDATE meta SET value = ? WHERE key = 'attached'", count)
-        mend(db)
+        fix_checksums(db)
         return db.serialize()
 
 

@@ -1,4 +1,4 @@
-"""Files of quantised codes."""
+"""Quantized codes files."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ import numpy as np
 from safetensors.numpy import load
 
 from bitprint.quantised import QuantisedCodes
-from fuzz.harness import Target
-from fuzz.samples import written
+from fuzz.harness import Target, file_bytes
 from fuzz.tensors import change_tensors
 
 
 def parse(data: bytes, folder: Path) -> object:
-    """Load a file of quantised codes."""
+    """Load a file of quantized codes."""
     (folder / "quantised").write_bytes(data)
     return QuantisedCodes.load(folder / "quantised")
 
 
 def seeds() -> list[bytes]:
-    """Five items of two codebooks with four entries."""
+    """Return quantized codes of five items, with two codebooks of four entries."""
     rng = np.random.default_rng(0)
     codes = QuantisedCodes(rng.integers(0, 4, (5, 2)), rng.normal(size=(2, 4, 3)))
-    return [written(codes.save)]
+    return [file_bytes(codes.save)]
 
 
 mutate = partial(

@@ -1,4 +1,4 @@
-"""Running a target: with atheris, which coverage guides, or by plain mutations."""
+"""Run a target with coverage-guided fuzzing (atheris) or with random mutations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FINDINGS = Path(tempfile.gettempdir(), "bitprint-findings")
 _MOST_BYTES = 128 * 1024
 _MOST_MEMORY = 8 * 2**30
 
-# Numba compiles parts of these, and cannot compile what atheris adds.
+# Numba cannot compile the instrumentation that atheris would add to these modules.
 _COMPILED = [
     "bitprint.evaluation.kernels",
     "bitprint.methods._trees",
@@ -45,35 +45,35 @@ _COMPILED = [
     "bitprint.search.kernels",
     "bitprint.search.mih_probes",
     "bitprint.search.mih_tables",
-    "bitprint.words",
+    "bitprint.utils.words",
 ]
 
 
 def find_target(name: str) -> Target:
-    """Return the target of a name."""
+    """Return the target with a name."""
     target: Target = importlib.import_module(f"fuzz.{name}").TARGET
     return target
 
 
 def run(name: str, seconds: int, seed: int, scratch: str, counts: Any) -> None:
-    """Fuzz a target in a folder until the time is up, adding to the counts of outcomes."""
+    """Fuzz a target in a folder until the time is up, and add to the counts of outcomes."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     FINDINGS.mkdir(exist_ok=True)
     if find_spec("atheris") is None:
-        fuzz_plainly(name, find_target(name), seconds, seed, Path(scratch), counts)
+        fuzz_randomly(name, find_target(name), seconds, seed, Path(scratch), counts)
         return
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["bitprint"], exclude=_COMPILED):
         target = find_target(name)
-    # What happens in processes apart is not seen, and guides nothing.
-    fuzz = fuzz_plainly if target.apart else fuzz_with_atheris
+    # atheris does not see the coverage of child processes.
+    fuzz = fuzz_randomly if target.isolated else fuzz_with_atheris
     fuzz(name, target, seconds, seed, Path(scratch), counts)
 
 
-def fuzz_plainly(
+def fuzz_randomly(
     name: str, target: Target, seconds: float, seed: int, scratch: Path, counts: Any
 ) -> None:
-    """Mutate samples until the time is up; the input that is a finding is left in a file."""
+    """Mutate samples until the time is up; the input of a finding stays in a file."""
     deadline = time.monotonic() + seconds
     last = FINDINGS / f"{name}-last"
     for data in mutations(target.seeds(), random.Random(seed), target.mutate):
@@ -87,7 +87,7 @@ def fuzz_plainly(
 def fuzz_with_atheris(
     name: str, target: Target, seconds: float, seed: int, scratch: Path, counts: Any
 ) -> None:
-    """Let coverage guide the mutations; does not return, for libFuzzer ends the process."""
+    """Mutate samples guided by coverage; does not return, because libFuzzer ends the process."""
     atheris: Any = importlib.import_module("atheris")
     corpus, place = scratch / "corpus", scratch / "place"
     for folder in (corpus, place):
@@ -99,11 +99,11 @@ def fuzz_with_atheris(
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in WORDS))
     options = [
         f"-max_total_time={seconds}",
-        f"-seed={seed + 1}",  # 0 would draw one
+        f"-seed={seed + 1}",  # 0 means a random seed
         f"-max_len={_MOST_BYTES}",
-        f"-timeout={MOST_SECONDS - 5}",  # before the harness, which would not keep the input
+        f"-timeout={MOST_SECONDS - 5}",  # less than in the harness, which does not save the input
         f"-dict={words}",
-        "-rss_limit_mb=0",  # the harness looks at that
+        "-rss_limit_mb=0",  # the harness checks the memory
         "-verbosity=0",
         f"-artifact_prefix={FINDINGS}/{name}-",
     ]

@@ -1,4 +1,4 @@
-"""CSV tables: labels of a folder, and lists of pictures; the first byte says which."""
+"""CSV tables of labels ("l" as the first byte) and CSV lists of images ("p")."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from bitprint.data import load_folder
 from bitprint.photos.files import list_pictures
 from fuzz.harness import Target
 
-_PICTURE = "a.png"
+_IMAGE = "a.png"
 
 
 def parse(data: bytes, folder: Path) -> object:
-    """Load the pictures that a table names, one of which is there, or list them."""
-    if not (folder / _PICTURE).exists():
-        Image.new("RGB", (2, 2)).save(folder / _PICTURE)
+    """Load or list the images of a table; only one of them exists."""
+    if not (folder / _IMAGE).exists():
+        Image.new("RGB", (2, 2)).save(folder / _IMAGE)
     path = folder / "table.csv"
     path.write_bytes(data[1:])
     return load_folder(folder, labels=path, size=2) if data[:1] == b"l" else list_pictures(path)
 
 
 def seeds() -> list[bytes]:
-    """Tables with one label, with several, with a split, with quotes, and in two encodings."""
+    """Return tables with one or several labels, with a split, with quotes and with a BOM."""
     tables = [
         "file,label\na.png,cat\nb.png,dog\n",
         'file,labels,split\n"a, b.png",cat|dog,train\na.png,,query\n',

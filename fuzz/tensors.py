@@ -1,4 +1,4 @@
-"""Safetensors that are changed inside of their frame: lengths, offsets and checksums fit again."""
+"""Mutation of safetensors files with valid lengths, offsets and checksums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHAPES: tuple[list[int], ...] = (
 
 
 class Tensor(NamedTuple):
-    """One tensor as it lies in a file."""
+    """One tensor of a file."""
 
     dtype: str
     shape: list[int]
@@ -33,14 +33,14 @@ class Tensor(NamedTuple):
 
 
 class Tensors(NamedTuple):
-    """What a file holds."""
+    """Contents of a file."""
 
     metadata: dict[str, str]
     tensors: dict[str, Tensor]
 
 
 def unpack(data: bytes) -> Tensors:
-    """Take a file of safetensors apart."""
+    """Parse a safetensors file."""
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
     metadata = header.pop("__metadata__", {})
@@ -52,7 +52,7 @@ def unpack(data: bytes) -> Tensors:
 
 
 def pack(parts: Tensors) -> bytes:
-    """Undo `unpack`."""
+    """Serialize a safetensors file."""
     header: dict[str, object] = {"__metadata__": parts.metadata}
     content = b""
     for name, tensor in parts.tensors.items():
@@ -69,7 +69,7 @@ def change_tensors(
     field: str | None = None,
     checksum: Callable[[bytes, dict[str, str]], str] | None = None,
 ) -> bytes:
-    """Change a tensor or the metadata, and put the checksum that then fits into its field."""
+    """Change a tensor or the metadata, and fix the checksum in the metadata field `field`."""
     parts = unpack(data)
     if parts.metadata and rng.random() < 0.4:
         parts = parts._replace(metadata=_change_metadata(parts.metadata, rng))
@@ -79,7 +79,7 @@ def change_tensors(
         old = parts.metadata.pop(field, "")
         try:
             parts.metadata[field] = checksum(pack(parts), parts.metadata)
-        except Exception:  # these tensors cannot be read, so that no checksum fits them
+        except Exception:  # unreadable tensors have no valid checksum
             parts.metadata[field] = old
     return pack(parts)
 

@@ -1,1 +1,1 @@
-"""Faults on purpose: `python -m soak` kills, damages, fills and cuts, then looks for loss."""
+"""Fault injection: `python -m soak` kills processes, damages files and checks for data loss."""

@@ -1,4 +1,7 @@
-"""`python -m soak --minutes 10 --seed 7`: injects faults until the time is up; 1 on a violation."""
+"""Inject faults for a given time and check for data loss; the exit code is 1 on a violation.
+
+Example: `python -m soak --minutes 10 --seed 7`
+"""
 
 from __future__ import annotations
 
@@ -12,38 +15,39 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
-from soak.bytes import Bytes
-from soak.connections import Connections
-from soak.disk import Disk
-from soak.encoding import Encoding
-from soak.indexing import Compaction, Indexing
-from soak.rounds import Kind
-from soak.serving import Serving
-from soak.training import Training
+from soak.bytes import ByteFaults
+from soak.connections import ConnectionFaults
+from soak.disk import DiskFaults
+from soak.encoding import EncodingFaults
+from soak.indexing import CompactionFaults, IndexingFaults
+from soak.power import PowerFaults
+from soak.rounds import FaultKind
+from soak.serving import ServingFaults
+from soak.training import TrainingFaults
 
-_ATTEMPTS = 20  # rounds after which a kind that has nothing to check is given up
-_PATIENCE = 600.0  # seconds beyond its time after which a soak that hangs is ended
+_ATTEMPTS = 20  # maximum rounds of a kind that has checked nothing
+_PATIENCE = 600.0  # seconds after the deadline until a soak that hangs is aborted
 
-KINDS: list[type[Kind]] = [
-    Training,
-    Encoding,
-    Indexing,
-    Compaction,
-    Serving,
-    Bytes,
-    Disk,
-    Connections,
+KINDS: list[type[FaultKind]] = [
+    TrainingFaults,
+    EncodingFaults,
+    IndexingFaults,
+    CompactionFaults,
+    ServingFaults,
+    ByteFaults,
+    DiskFaults,
+    PowerFaults,
+    ConnectionFaults,
 ]
 
 
 @dataclass
 class Tally:
-    """What the rounds of one kind have come to."""
+    """Totals over the rounds of one kind of fault."""
 
-    kind: type[Kind]
+    kind: type[FaultKind]
     seconds: float = 0.0
     rounds: int = 0
     faults: int = 0
@@ -52,21 +56,21 @@ class Tally:
     violations: list[str] = field(default_factory=list)
 
     @property
-    def begun(self) -> bool:
-        """Whether it has shown anything: on a slow machine a fault may come before any promise."""
+    def has_result(self) -> bool:
+        """Whether it has checked anything; on a slow machine, early faults hit no data yet."""
         return self.checked > 0 or bool(self.violations) or self.rounds >= _ATTEMPTS
 
 
-def soak(kinds: list[type[Kind]], seconds: float, seed: int, folder: Path) -> list[Tally]:
-    """Inject faults of all kinds in turn, each for its share of the time and until it has begun."""
+def soak(kinds: list[type[FaultKind]], seconds: float, seed: int, folder: Path) -> list[Tally]:
+    """Inject faults of all kinds, in equal shares of time, until each has a result."""
     tallies = [Tally(kind) for kind in kinds]
-    running: dict[str, Kind] = {}
+    running: dict[str, FaultKind] = {}
     deadline = time.monotonic() + seconds
     try:
-        while time.monotonic() < deadline or not all(tally.begun for tally in tallies):
-            tally = min(tallies, key=lambda tally: (tally.begun, tally.seconds))
+        while time.monotonic() < deadline or not all(tally.has_result for tally in tallies):
+            tally = min(tallies, key=lambda tally: (tally.has_result, tally.seconds))
             started = time.monotonic()
-            _strike(tally, running, seed, folder)
+            _run_round(tally, running, seed, folder)
             tally.seconds += time.monotonic() - started
     finally:
         for tally in tallies:
@@ -74,11 +78,10 @@ def soak(kinds: list[type[Kind]], seconds: float, seed: int, folder: Path) -> li
     return tallies
 
 
-def _strike(tally: Tally, running: dict[str, Kind], seed: int, folder: Path) -> None:
-    """Run one round; after a violation the kind starts anew in another folder.
+def _run_round(tally: Tally, running: dict[str, FaultKind], seed: int, folder: Path) -> None:
+    """Run one round; after a violation, the kind restarts in a new folder.
 
-    What a round draws depends on the seed, the kind and the number of the round alone, whatever
-    other kinds do meanwhile.
+    The random draws of a round depend only on the seed, the kind and the number of the round.
     """
     name = tally.kind.name
     tally.rounds += 1
@@ -89,9 +92,9 @@ def _strike(tally: Tally, running: dict[str, Kind], seed: int, folder: Path) -> 
             place.mkdir(parents=True)
             running[name] = tally.kind(place, rng)
         running[name].rng = rng
-        done = running[name].strike()
-    except Exception as error:  # whatever comes up here is what the soak is looking for
-        _note(tally, error)
+        done = running[name].inject()
+    except Exception as error:  # every error is a violation
+        _record(tally, error)
         tally.faults += 1
         _close(tally, running)
         return
@@ -100,22 +103,22 @@ def _strike(tally: Tally, running: dict[str, Kind], seed: int, folder: Path) -> 
     tally.unnoticed.update(done.unnoticed)
 
 
-def _close(tally: Tally, running: dict[str, Kind]) -> None:
-    """Stop what a kind has started; if it cannot be stopped, that is a violation too."""
+def _close(tally: Tally, running: dict[str, FaultKind]) -> None:
+    """Stop a kind of fault; an error while stopping is a violation."""
     try:
         if tally.kind.name in running:
             running.pop(tally.kind.name).close()
     except Exception as error:
-        _note(tally, error)
+        _record(tally, error)
 
 
-def _note(tally: Tally, error: Exception) -> None:
+def _record(tally: Tally, error: Exception) -> None:
     traceback.print_exc()
     tally.violations.append(f"round {tally.rounds}: {type(error).__name__}: {error}")
 
 
 def table(tallies: list[Tally]) -> str:
-    """Return the counts as text, one kind to a line."""
+    """Return the totals as a text table, one kind per line."""
     rows = [["kind", "seconds", "rounds", "faults", "checked", "unnoticed", "violations"]]
     for tally in tallies:
         unnoticed, violations = tally.unnoticed.total(), len(tally.violations)
@@ -130,11 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     options = _parse(arguments)
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    print(f"faults for {options.minutes:g} minutes with seed {seed}", flush=True)
+    print(f"injecting faults for {options.minutes:g} minutes with seed {seed}", flush=True)
     kinds = [kind for kind in KINDS if options.only is None or kind.name in options.only]
     for kind in list(kinds):
-        if missing := [name for name in kind.needs if find_spec(name) is None]:
-            print(f"{kind.name} is left out: {', '.join(missing)} is not installed")
+        if missing := kind.missing():
+            print(f"skipping {kind.name}: {', '.join(missing)} is not installed")
             kinds.remove(kind)
     seconds = 60 * options.minutes
     faulthandler.dump_traceback_later(seconds + _PATIENCE, exit=True)
@@ -145,15 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(tallies: list[Tally], seed: int) -> int:
-    """Print what was found, the verdict last; return the exit code."""
+    """Print the results and the verdict; return the exit code."""
     print(table(tallies))
     for tally in tallies:
         for name, count in sorted((+tally.unnoticed).items()):
-            print(f"unnoticed, for there is no checksum: {count:,} in {name}")
+            print(f"unnoticed because there is no checksum: {count:,} in {name}")
     violations = [(tally.kind.name, text) for tally in tallies for text in tally.violations]
     for name, text in violations:
-        print(f"violated, {name}, {text}")
-        print(f"  python -m soak --seed {seed} --only {name}   draws the same again")
+        print(f"violation in {name}, {text}")
+        print(f"  reproduce with: python -m soak --seed {seed} --only {name}")
     faults = sum(tally.faults for tally in tallies)
     verdict = f"{len(violations)} violations" if violations else "nothing acknowledged was lost"
     print(f"{faults:,} faults injected with seed {seed}; {verdict}")
@@ -162,10 +165,10 @@ def report(tallies: list[Tally], seed: int) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long, all kinds together")
-    parser.add_argument("--seed", type=int, help="what is drawn at random; by default that too")
+    parser.add_argument("--minutes", type=float, default=10.0, help="total time (default: 10)")
+    parser.add_argument("--seed", type=int, help="random seed (default: drawn and printed)")
     names = [kind.name for kind in KINDS]
-    parser.add_argument("--only", nargs="+", choices=names, help="these kinds of faults alone")
+    parser.add_argument("--only", nargs="+", choices=names, help="inject only these faults")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Bytes: one byte of a file is changed, lost, doubled, or the last to be kept; reading tells."""
+"""Byte faults: change, insert or delete one byte of a file, or truncate the file there."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from bitprint.search.index import Index
 from bitprint.training.run import RunFolder
 from bitprint.training.state import State
 from soak.indexing import BITS, codes_of
-from soak.rounds import Kind, Round, check
+from soak.rounds import FaultKind, Round, check
 
 _FAULTS_PER_ROUND = 40
 
 
 class Format(NamedTuple):
-    """A file format: a sample that is made in a folder, and how its content is read."""
+    """A file format, with functions to write a sample and to read it."""
 
     file: str
-    """The file that is damaged."""
+    """The file to damage."""
     make: Callable[[Path], None]
+    """Writes a sample into a folder."""
     read: Callable[[Path], object]
-    """Takes the folder; what it returns compares equal only if nothing was changed."""
+    """Reads the folder; the results are equal only if the content is."""
     guarded: bool
-    """Whether a checksum covers every byte that matters."""
+    """Whether a checksum covers every relevant byte."""
 
 
-class Bytes(Kind):
-    """Each round damages one format, 40 times."""
+class ByteFaults(FaultKind):
+    """Each round damages one format 40 times."""
 
     name = "bytes"
 
@@ -55,15 +56,15 @@ class Bytes(Kind):
             self._expected[name] = sample.read(folder)
         self._turns = list(FORMATS)
 
-    def strike(self) -> Round:
-        """Damage one format; the formats take turns."""
+    def inject(self) -> Round:
+        """Damage the next format in turn."""
         name = self._turns.pop(0)
         self._turns.append(name)
         unnoticed = sum(self._changes_silently(name) for _ in range(_FAULTS_PER_ROUND))
         return Round(_FAULTS_PER_ROUND, _FAULTS_PER_ROUND - unnoticed, {name: unnoticed})
 
     def _changes_silently(self, name: str) -> bool:
-        """Damage a sample once; return whether it reads otherwise without a word."""
+        """Damage a sample once; return whether it reads differently without an error."""
         sample = FORMATS[name]
         folder = self.folder / "damaged"
         shutil.rmtree(folder, ignore_errors=True)
@@ -76,19 +77,19 @@ class Bytes(Kind):
             text = str(error)
             check(
                 str(folder) in text and "\n" not in text,
-                f"{name}, {fault}: not one sentence that names the file, but {text!r}",
+                f"{name}, {fault}: expected one sentence with the file name, got {text!r}",
             )
             return False
         if found == self._expected[name]:
             return False
-        check(not sample.guarded, f"{name}, {fault}: read otherwise, without a word")
+        check(not sample.guarded, f"{name}, {fault}: reads differently without an error")
         return True
 
 
 def damage(content: bytes, rng: random.Random) -> tuple[str, bytes]:
-    """Make one fault of one byte; return its description and what is left of the content."""
+    """Damage one byte; return a description and the damaged content."""
     place = rng.randrange(len(content))
-    kind = rng.choice(["changed", "changed", "truncated", "inserted", "lost"])
+    kind = rng.choice(["changed", "changed", "truncated", "inserted", "deleted"])
     head, byte, tail = content[:place], content[place], content[place + 1 :]
     if kind == "changed":
         new = byte ^ rng.choice([1, 2, 4, 8, 16, 32, 64, 128, 255])
@@ -117,34 +118,34 @@ def make_model(folder: Path) -> None:
 
 
 def read_model(folder: Path) -> object:
-    """Load a model; what counts is what it computes, or why it does not."""
+    """Load a model, and return its outputs or its error message."""
     features = np.random.default_rng(1).normal(size=(20, 12))
     hasher = load(folder)
     try:
         return hasher.project(features).tobytes()
-    except ValueError as error:  # it was read, and takes other features than before
+    except ValueError as error:  # the model loads, but expects other features
         return str(error)
 
 
 def make_index(folder: Path) -> None:
-    """Fill an index with rows of every kind, and close it."""
+    """Write an index with all kinds of rows."""
     with Index.create(folder / "a.bp", BITS, model="itq") as index:
         ids = list(range(300))
         index.add(ids, codes_of(ids), [f"{key}.png" for key in ids], [[str(k % 3)] for k in ids])
         index.remove(range(0, 300, 7))
-        index.attach({"note": b"kept"})
+        index.attach({"note": b"kept"} | {f"file/{key}": bytes(1000) for key in range(40)})
 
 
 def read_index(folder: Path) -> object:
-    """Read all that an index holds."""
+    """Read the full contents of an index."""
     with Index.open(folder / "a.bp") as index:
         ids = index.ids().tolist()
         codes = index.codes(ids).packed.tobytes()
-        return ids, codes, index.items(ids), index.labels(), index.attachments("note"), index.model
+        return ids, codes, index.items(ids), index.labels(), index.attachments(), index.model
 
 
 def make_checkpoint(folder: Path) -> None:
-    """Write the checkpoint of a small network, its optimizer having moved."""
+    """Write the checkpoint of a small network after one optimizer step."""
     net, optimizer, state = _training(seed=0)
     net(torch.ones(3, 6)).square().sum().backward()
     optimizer.step()
@@ -170,17 +171,17 @@ def _training(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, State]:
 
 
 def make_features(folder: Path) -> None:
-    """Keep features of pictures, as an index that is being made does."""
-    pictures = [Picture(f"/{number}.png", number, number) for number in range(20)]
+    """Cache features of images, as during the creation of an index."""
+    images = [Picture(f"/{number}.png", number, number) for number in range(20)]
     features = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
-    KeptFeatures(folder, "digest").keep(pictures, features)
+    KeptFeatures(folder, "digest").keep(images, features)
 
 
 def read_features(folder: Path) -> object:
-    """Read kept features; those that do not count are computed anew, which is no damage."""
+    """Read cached features; None for missing ones, which would be computed again."""
     kept = KeptFeatures(folder, "digest")
-    wanted = [Picture(f"/{number}.png", number, number) for number in range(20)]
-    found = [kept.get(picture) for picture in wanted]
+    images = [Picture(f"/{number}.png", number, number) for number in range(20)]
+    found = [kept.get(image) for image in images]
     return [None if vector is None else vector.tolist() for vector in found]
 
 
@@ -196,7 +197,7 @@ def read_labels(folder: Path) -> object:
 
 
 def read_listing(folder: Path) -> object:
-    """Read a CSV as a list of pictures, none of which is there."""
+    """Read a CSV as a list of images, none of which exists."""
     listing = list_pictures(folder / "labels.csv")
     return [(Path(name).name, reason) for name, reason in listing.skipped]
 

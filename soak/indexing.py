@@ -1,4 +1,4 @@
-"""Indexing and compaction: a writer is killed; each call that returned is there, none is half."""
+"""Indexing and compaction faults: kill a writer; each call must be stored fully or not at all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from bitprint.codes import Codes
 from bitprint.search.index import Index
-from soak.rounds import Kind, Round, check
-from soak.victims import Acknowledge, Victim
+from soak.processes import Acknowledge, Child
+from soak.rounds import FaultKind, Round, check
 
 BITS = 40
 _LONGEST_LIFE = 0.3
@@ -23,8 +23,8 @@ _ROUNDS_PER_FILE = 10
 Call = tuple[str, list[int]]
 
 
-class Indexing(Kind):
-    """Batches are added, replaced and removed; now and then the file is compacted."""
+class IndexingFaults(FaultKind):
+    """Batches are added, replaced and removed; the file is compacted occasionally."""
 
     name = "indexing"
     compactions = 0.1
@@ -33,42 +33,42 @@ class Indexing(Kind):
         """Start without a file."""
         self._rounds = 0
 
-    def strike(self) -> Round:
+    def inject(self) -> Round:
         """Kill one writer."""
         if self._rounds % _ROUNDS_PER_FILE == 0:
             self._path = self.folder / f"{self._rounds}.bp"
             Index.create(self._path, BITS).close()
-            self._held: list[int] = []
+            self._stored: list[int] = []
         self._rounds += 1
         seed = self.rng.randrange(10**6)
-        victim = Victim(write, self._path, seed, self._held, self.compactions)
-        if self.rng.random() < 0.9:  # the others are killed while they open the file
-            victim.wait_for_one()
+        writer = Child(write, self._path, seed, self._stored, self.compactions)
+        if self.rng.random() < 0.9:  # the other writers are killed while they open the file
+            writer.wait_for_one()
         time.sleep(self.rng.uniform(0, _LONGEST_LIFE))
-        victim.kill()
-        done = len(victim.acknowledged)
+        writer.kill()
+        done = len(writer.acknowledged)
         found = stored_ids(self._path)
-        before, after = states(seed, self._held, self.compactions, done)
+        before, after = states(seed, self._stored, self.compactions, done)
         check(
             found in (before, after),
-            f"{done} calls were acknowledged, and the index holds neither what they left nor what "
-            f"the next would leave (seed {seed})",
+            f"after {done} acknowledged calls, the index matches neither their result nor that of "
+            f"the next call (seed {seed})",
         )
-        self._held = sorted(found)
+        self._stored = sorted(found)
         return Round(faults=1, checked=done)
 
 
-class Compaction(Indexing):
-    """Nearly every second call compacts."""
+class CompactionFaults(IndexingFaults):
+    """More than half of the calls compact the file."""
 
     name = "compaction"
     compactions = 0.6
 
 
-def plan(seed: int, held: Sequence[int], compactions: float) -> Iterator[Call]:
-    """Give an endless list of calls, which the seed and what is held decide."""
+def plan(seed: int, stored: Sequence[int], compactions: float) -> Iterator[Call]:
+    """Yield an endless sequence of calls, determined by the seed and the stored ids."""
     rng = random.Random(seed)
-    batches = [list(held)] if held else []
+    batches = [list(stored)] if stored else []
     number = 0
     while True:
         kind = rng.random()
@@ -87,11 +87,11 @@ def plan(seed: int, held: Sequence[int], compactions: float) -> Iterator[Call]:
 
 
 def write(
-    acknowledge: Acknowledge, path: Path, seed: int, held: Sequence[int], compactions: float
+    acknowledge: Acknowledge, path: Path, seed: int, stored: Sequence[int], compactions: float
 ) -> None:
-    """Carry out a plan until killed, and acknowledge each call that has returned."""
+    """Run a plan until killed, and acknowledge each call after it returns."""
     with Index.open(path) as index:
-        for kind, ids in plan(seed, held, compactions):
+        for kind, ids in plan(seed, stored, compactions):
             if kind == "add":
                 labels = [[str(key % 3)] for key in ids]
                 index.add(ids, codes_of(ids), [f"{key}.png" for key in ids], labels)
@@ -103,11 +103,11 @@ def write(
 
 
 def states(
-    seed: int, held: Sequence[int], compactions: float, done: int
+    seed: int, stored: Sequence[int], compactions: float, done: int
 ) -> tuple[set[int], set[int]]:
-    """Return what the first `done` calls of a plan leave, and what the next one would leave."""
-    after = set(held)
-    for number, (kind, ids) in enumerate(plan(seed, held, compactions)):
+    """Return the ids stored after `done` calls of a plan, and after the next call."""
+    after = set(stored)
+    for number, (kind, ids) in enumerate(plan(seed, stored, compactions)):
         before = set(after)
         after = after - set(ids) if kind == "remove" else after | set(ids)
         if number == done:
@@ -116,10 +116,10 @@ def states(
 
 
 def stored_ids(path: Path) -> set[int]:
-    """Return the ids of an index, having checked codes, paths, labels and the database itself."""
+    """Check codes, paths, labels and the database of an index, and return its ids."""
     with Index.open(path) as index:
         ids = index.ids().tolist()
-        check(len(index) == len(set(ids)) == len(ids), "ids are counted wrongly or twice")
+        check(len(index) == len(set(ids)) == len(ids), "ids are duplicated or miscounted")
         if ids:
             check(index.codes(ids) == codes_of(ids), "codes differ from those that were added")
         expected = [(f"{key}.png", (str(key % 3),)) for key in ids]
@@ -127,11 +127,11 @@ def stored_ids(path: Path) -> set[int]:
         check(items == expected, "paths or labels differ from those that were added")
     with contextlib.closing(sqlite3.connect(path)) as database:
         verdict = database.execute("PRAGMA integrity_check").fetchone()
-    check(verdict == ("ok",), f"the database is not sound: {verdict}")
+    check(verdict == ("ok",), f"the integrity check of the database failed: {verdict}")
     return set(ids)
 
 
 def codes_of(ids: Sequence[int]) -> Codes:
-    """Return the codes of ids, which anybody can tell from the ids alone."""
+    """Return pseudo-random codes that are determined by their ids."""
     rows = [np.random.default_rng(key).integers(0, 256, BITS // 8, np.uint8) for key in ids]
     return Codes(np.array(rows, np.uint8).reshape(-1, BITS // 8), BITS)

@@ -1,51 +1,57 @@
-"""What every kind of fault has in common: rounds of faults, and what they were found to do."""
+"""Base class of all kinds of faults, and the result of one round."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 
 class Round(NamedTuple):
-    """What one round of a kind of fault did; what was violated is raised as an error instead."""
+    """Result of one round without a violation; violations are raised as errors."""
 
     faults: int
-    """How many faults were injected."""
+    """Number of injected faults."""
     checked: int
-    """How many things that had been acknowledged were looked for afterwards, and found."""
+    """Number of acknowledged items that were found after the faults."""
     unnoticed: Mapping[str, int] = MappingProxyType({})
-    """How many faults changed what is read without a word, by format without a checksum."""
+    """Number of faults that silently changed the content read, by format without a checksum."""
 
 
-class Kind:
+class FaultKind:
     """One kind of fault.
 
     Parameters
     ----------
     folder : Path
-        An empty folder to work in.
+        An empty folder for temporary files.
     rng : random.Random
-        Decides everything that is left to chance, but for what the machine's timing adds; each
-        round has its own.
+        Source of all random choices, different in each round. The timing of the machine remains
+        random.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
-    """Modules without which there are no rounds."""
+    """Required modules; the kind is skipped without them."""
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self.folder = folder
         self.rng = rng
         self.prepare()
 
-    def prepare(self) -> None:
-        """Make what all rounds share."""
+    @classmethod
+    def missing(cls) -> list[str]:
+        """Return what is required and not installed."""
+        return [name for name in cls.needs if find_spec(name) is None]
 
-    def strike(self) -> Round:
-        """Inject faults and check what must hold; raises an error where it does not."""
+    def prepare(self) -> None:
+        """Create the state shared by all rounds."""
+
+    def inject(self) -> Round:
+        """Inject faults and check the invariants; raise AssertionError if one is violated."""
         raise AssertionError(f"{self.name} has no faults")
 
     def close(self) -> None:
@@ -53,6 +59,6 @@ class Kind:
 
 
 def check(holds: bool, violation: str) -> None:
-    """Raise an AssertionError that says what was violated, unless it holds."""
+    """Raise AssertionError with the message `violation` unless the condition holds."""
     if not holds:
         raise AssertionError(violation)

@@ -1,4 +1,4 @@
-"""Training: runs are killed and resumed; they end with the codes of a run that was not killed."""
+"""Training faults: kill and resume runs; the result must equal that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 
 import bitprint as bp
 from bitprint.data import load_digits
-from soak.rounds import Kind, Round, check
-from soak.victims import Acknowledge, Victim
+from soak.processes import Acknowledge, Child
+from soak.rounds import FaultKind, Round, check
 
 _IMAGES = 200
 _MOST_KILLS = 3
@@ -23,52 +23,53 @@ _RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-class Ended(NamedTuple):
-    """What a run leaves; two that are equal did the same."""
+class TrainingResult(NamedTuple):
+    """Result of a finished run."""
 
     codes: bytes
     weights: bytes
-    figures: list[dict[str, str]]
+    metrics: list[dict[str, str]]
 
 
-class Training(Kind):
-    """Each round resumes one run until it ends by itself."""
+class TrainingFaults(FaultKind):
+    """Each round kills and resumes one run, and then lets it finish."""
 
     name = "training"
 
     def prepare(self) -> None:
         """Train each method once without a fault."""
-        self._expected: dict[str, Ended] = {}
+        self._expected: dict[str, TrainingResult] = {}
         self._seconds: dict[str, float] = {}
         self._rounds = 0
         for method in _RUNS:
             run = self.folder / f"undisturbed-{method}"
-            victim = Victim(train, run, method)
-            victim.finish()
-            self._seconds[method] = float(victim.acknowledged[0])
-            self._expected[method] = read_ended(run)
+            child = Child(train, run, method)
+            child.finish()
+            self._seconds[method] = float(child.acknowledged[0])
+            self._expected[method] = read_result(run)
 
-    def strike(self) -> Round:
-        """Kill a run up to three times, then let it end."""
+    def inject(self) -> Round:
+        """Kill a run up to three times, then let it finish."""
         method = self.rng.choice(list(_RUNS))
         self._rounds += 1
         run = self.folder / f"{method}-{self._rounds}"
         kills = 0
         for _ in range(self.rng.randint(1, _MOST_KILLS)):
-            victim = Victim(train, run, method)
+            child = Child(train, run, method)
             time.sleep(self.rng.uniform(0, self._seconds[method]))
-            kills += victim.kill()
-        Victim(train, run, method).finish()
-        ended = read_ended(run)
-        for part, found, expected in zip(Ended._fields, ended, self._expected[method], strict=True):
-            check(found == expected, f"{run}: {part} differ after {kills} kills")
+            kills += child.kill()
+        Child(train, run, method).finish()
+        result, expected = read_result(run), self._expected[method]
+        for part in TrainingResult._fields:
+            same = getattr(result, part) == getattr(expected, part)
+            check(same, f"{run}: {part} differ after {kills} kills")
         return Round(faults=kills, checked=_IMAGES)
 
 
 def train(acknowledge: Acknowledge, run: Path, method: str) -> None:
-    """Train into a run folder, or go on with what is there, and write the codes.
+    """Train in a run folder, resuming an earlier run, and write the codes.
 
-    What is acknowledged in the end are the seconds that it took.
+    The acknowledgement at the end is the duration in seconds.
     """
     started = time.monotonic()
     torch.set_num_threads(1)
@@ -83,9 +84,9 @@ def train(acknowledge: Acknowledge, run: Path, method: str) -> None:
     acknowledge(str(time.monotonic() - started))
 
 
-def read_ended(run: Path) -> Ended:
-    """Read what a run left, its times excepted."""
+def read_result(run: Path) -> TrainingResult:
+    """Read the result of a run, without its times."""
     with (run / "metrics.csv").open(newline="") as file:
         rows = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
     codes = bp.Codes.load(run / "codes").packed.tobytes()
-    return Ended(codes, (run / "model.safetensors").read_bytes(), rows)
+    return TrainingResult(codes, (run / "model.safetensors").read_bytes(), rows)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def run(*arguments, expect=0):
 
 
 def fails(monkeypatch, capsys, *arguments):
-    """Run a command that must fail with exit code 1; return its one sentence."""
+    """Run a command that must fail with exit code 1; return its error line."""
     monkeypatch.setattr(sys, "argv", ["bitprint", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:
         cli.main()
@@ -45,7 +46,7 @@ def fails(monkeypatch, capsys, *arguments):
 
 @pytest.fixture
 def photos(tmp_path):
-    """A folder with two classes of ten pictures each, and one file that is no picture."""
+    """A folder with two classes of ten images each, and one file that is not an image."""
     rng = np.random.default_rng(0)
     for name, colour in (("red", (220, 30, 30)), ("blue", (30, 30, 220))):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -88,10 +89,10 @@ def test_data_lists_unreadable_files(photos):
     assert "1 file skipped, 20 images read" in result.stderr
 
 
-def test_pictures_of_other_formats_are_told_wherever_a_folder_is_read(photos, tmp_path):
+def test_unsupported_formats_are_reported_by_every_command(photos, tmp_path):
     for name in ("red/a.dng", "blue/b.DNG", "c.jxl", ".hidden.dng"):
         (photos / name).write_bytes(b"...")
-    line = "3 pictures of other formats left out (2 .dng, 1 .jxl)"
+    line = "3 images in unsupported formats left out (2 .dng, 1 .jxl)"
     model = tmp_path / "itq"
     learn = ["train", photos, "--method", "itq", "--bits", 8, "--features", "pixels"]
     for command in (
@@ -113,7 +114,7 @@ def test_a_log_has_lines_of_progress(photos, monkeypatch):
     assert f"reading {photos}: 21 of 21" in result.stderr
 
 
-def test_the_name_of_a_skipped_file_is_spelt_out(photos):
+def test_control_characters_in_skipped_names_are_escaped(photos):
     (photos / "red" / "a\x1b[2J.jpg").write_text("no picture")
     result = CliRunner().invoke(cli.app, ["data", str(photos), "--json"])
     assert r"skipped red/a\x1b[2J.jpg" in result.stderr
@@ -135,7 +136,7 @@ def test_train_evaluate_encode(tmp_path):
     assert (tmp_path / "codes.ids.txt").read_text().splitlines() == [str(i) for i in range(1797)]
 
 
-def test_names_that_are_no_text_are_trained_on_and_encoded(photos, tmp_path):
+def test_names_that_are_not_utf8_are_trained_on_and_encoded(photos, tmp_path):
     strange = photos / os.fsdecode(b"caf\xe9")
     (photos / "red").rename(strange)
     (strange / "0.png").rename(strange / os.fsdecode(b"\xff\r\n.png"))
@@ -148,7 +149,7 @@ def test_names_that_are_no_text_are_trained_on_and_encoded(photos, tmp_path):
     assert os.fsdecode(b"caf\xe9/\xff\r\n.png") in ids
 
 
-def test_an_interrupted_training_says_how_to_go_on(tmp_path, monkeypatch):
+def test_interrupted_training_prints_how_to_resume(tmp_path, monkeypatch):
     out = tmp_path / "run"
     command = ["train", "digits", "--bits", "8", "--backbone", "small", "--out", str(out), *FAST]
     with monkeypatch.context() as patch:
@@ -196,7 +197,7 @@ def test_the_conventions_of_evaluate_are_options(tmp_path, photos):
 
 
 def split_without_answers(photos):
-    """A CSV of labels and a split: of four queries two are of a class that nothing else is of."""
+    """A CSV of labels and a split: two of four queries are of a class without other images."""
     rows = ["file,label,split"]
     for colour in ("red", "blue"):
         for i in range(10):
@@ -217,7 +218,7 @@ def test_train_on_gist(tmp_path):
     assert len(bp.Codes.load(tmp_path / "codes")) == 1797
 
 
-def test_own_folder_is_trained_by_the_recipe_but_for_what_is_set(photos, tmp_path):
+def test_options_override_the_recipe_on_a_folder(photos, tmp_path):
     out = tmp_path / "run"
     command = ["train", str(photos), "--features", "gist", "--bits", "8", "--out", str(out)]
     result = CliRunner().invoke(cli.app, [*command, "--set", "epochs=3", "--set", "eta=2.5"])
@@ -247,12 +248,12 @@ def test_the_recipe_option_chooses_the_settings(photos, tmp_path):
     ("options", "part"),
     [
         (["--set", "etta=1"], "etta"),
-        (["--bits", "0"], "bits must be a whole number"),
-        (["--bits", "0", "--method", "itq"], "bits must be a whole number"),
+        (["--bits", "0"], "bits must be an integer"),
+        (["--bits", "0", "--method", "itq"], "bits must be an integer"),
         (["--device", "tpu"], "unknown device 'tpu'"),
     ],
 )
-def test_a_wrong_option_is_told_before_images_are_read(options, part, tmp_path):
+def test_wrong_options_are_refused_before_reading_images(options, part, tmp_path):
     command = ["train", str(tmp_path / "nowhere"), "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(cli.app, [*command, *options])
     assert part in str(result.exception)
@@ -261,9 +262,7 @@ def test_a_wrong_option_is_told_before_images_are_read(options, part, tmp_path):
 @pytest.mark.parametrize(
     ("folder", "part"), [("red", "sub-folder, or give a CSV file"), (".", "at least two")]
 )
-def test_images_without_two_classes_are_refused_before_settings_are_told(
-    folder, part, photos, tmp_path
-):
+def test_fewer_than_two_classes_are_refused_before_training(folder, part, photos, tmp_path):
     shutil.rmtree(photos / "blue")
     result = CliRunner().invoke(cli.app, ["train", str(photos / folder), "--out", str(tmp_path)])
     assert part in str(result.exception)
@@ -271,7 +270,7 @@ def test_images_without_two_classes_are_refused_before_settings_are_told(
     assert "training" not in result.stderr
 
 
-def test_evaluation_without_labels_says_how_they_are_given(photos, tmp_path):
+def test_evaluation_without_labels_explains_how_to_give_them(photos, tmp_path):
     out = tmp_path / "run"
     run("train", photos, "--method", "lsh", "--bits", 8, "--out", out)
     result = CliRunner().invoke(cli.app, ["evaluate", str(out), str(photos / "blue")])
@@ -287,8 +286,8 @@ def test_own_folder_trains_on_all_images(photos, tmp_path):
 
 
 @pytest.fixture
-def with_loose_pictures(photos, tmp_path):
-    """A copy of the folder with seven pictures of a third kind that lie in no class."""
+def with_unlabeled(photos, tmp_path):
+    """A copy of the folder with seven images outside of the class folders."""
     folder = tmp_path / "loose" / "photos"
     shutil.copytree(photos, folder)
     rng = np.random.default_rng(1)
@@ -298,29 +297,29 @@ def with_loose_pictures(photos, tmp_path):
     return folder
 
 
-LOOSE = "7 images without a label are left out"
+UNLABELED = "7 images without a label are left out"
 
 
 @pytest.mark.parametrize(
     ("method", "protocol"), [("dsdh", None), ("dsdh", 2), ("sdh", 1), ("splh", None)]
 )
-def test_pictures_without_a_label_do_not_change_what_labels_teach(
-    method, protocol, photos, with_loose_pictures, tmp_path
+def test_unlabeled_images_do_not_change_supervised_training(
+    method, protocol, photos, with_unlabeled, tmp_path
 ):
     options = ["--method", method, "--features", "gist", "--bits", "8"]
     options += FAST[:2] if method == "dsdh" else []
     options += [] if protocol is None else ["--protocol", str(protocol)]
     models = []
-    for folder in (photos, with_loose_pictures):
+    for folder in (photos, with_unlabeled):
         out = tmp_path / f"run of {folder.parent.name}"
         result = CliRunner().invoke(cli.app, ["train", str(folder), *options, "--out", str(out)])
         assert result.exit_code == 0, result.output
-        assert (LOOSE in result.stderr) == (folder == with_loose_pictures)
+        assert (UNLABELED in result.stderr) == (folder == with_unlabeled)
         models.append((out / "model.safetensors").read_bytes())
         if protocol is not None:
             result = CliRunner().invoke(cli.app, ["evaluate", str(out), str(folder), "--json"])
             assert json.loads(result.stdout)["database"] == 18
-            assert (LOOSE in result.stderr) == (folder == with_loose_pictures)
+            assert (UNLABELED in result.stderr) == (folder == with_unlabeled)
     assert models[0] == models[1]
 
 
@@ -330,41 +329,41 @@ def test_empty_labels_of_a_csv_are_left_out_of_training(photos, tmp_path):
     (tmp_path / "list.csv").write_text("\n".join(["file,label", *rows]))
     command = ["train", str(photos), "--method", "sdh", "--features", "gist", "--bits", "8"]
     command += ["--labels", str(tmp_path / "list.csv"), "--out", str(tmp_path / "run")]
-    said = CliRunner().invoke(cli.app, command).stderr
-    assert "2 images without a label are left out" in said
-    assert "on 18 images" in said
+    printed = CliRunner().invoke(cli.app, command).stderr
+    assert "2 images without a label are left out" in printed
+    assert "on 18 images" in printed
 
 
 @pytest.mark.parametrize("protocol", [1, 2])
-def test_methods_without_labels_learn_from_all_and_are_measured_by_labels(
-    protocol, with_loose_pictures, tmp_path, monkeypatch, capsys
+def test_unsupervised_methods_train_on_unlabeled_images(
+    protocol, with_unlabeled, tmp_path, monkeypatch, capsys
 ):
-    command = ["train", with_loose_pictures, "--method", "itq", "--features", "gist", "--bits", 8]
+    command = ["train", with_unlabeled, "--method", "itq", "--features", "gist", "--bits", 8]
     result = CliRunner().invoke(cli.app, [*map(str, command), "--out", str(tmp_path / "all")])
     assert "on 27 images" in result.stderr
     assert "trained on other images" in fails(
-        monkeypatch, capsys, "evaluate", tmp_path / "all", with_loose_pictures
+        monkeypatch, capsys, "evaluate", tmp_path / "all", with_unlabeled
     )
     run(*command, "--protocol", protocol, "--out", tmp_path / "part")
-    report = json.loads(run("evaluate", tmp_path / "part", with_loose_pictures, "--json"))
+    report = json.loads(run("evaluate", tmp_path / "part", with_unlabeled, "--json"))
     assert (report["queries"], report["database"]) == (2, 18)
 
 
-def test_train_says_how_many_images_a_split_leaves(photos, tmp_path):
+def test_train_prints_the_number_of_training_images(photos, tmp_path):
     command = ["train", str(photos), "--method", "lsh", "--bits", "8", "--out", str(tmp_path / "r")]
-    assert "are for training" not in CliRunner().invoke(cli.app, command).stderr
+    assert "training on" not in CliRunner().invoke(cli.app, command).stderr
     names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
     parts = ["query", *["train"] * (len(names) - 1)]
     rows = [f"{name},{name[:3]},{part}" for name, part in zip(names, parts, strict=True)]
     (tmp_path / "split.csv").write_text("\n".join(["file,label,split", *rows]))
     command[-1] = str(tmp_path / "split")
     result = CliRunner().invoke(cli.app, [*command, "--labels", str(tmp_path / "split.csv")])
-    said = f"protocol 1: {len(names) - 1} of {len(names)} images are for training"
-    assert said in result.stderr
+    line = f"protocol 1: training on {len(names) - 1} of {len(names)} images"
+    assert line in result.stderr
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
-def test_reproduce_prints_a_table_and_goes_on(tmp_path):
+def test_reproduce_prints_a_table_and_resumes(tmp_path):
     table = ["reproduce", "table1", "--dataset", "digits", "--methods", "lsh,itq", "--splits", 1]
     out = tmp_path / "table.csv"
     text = run(*table, "--bits", 12, "--out", out)
@@ -383,12 +382,12 @@ def test_a_long_cell_has_lines_of_progress_in_a_log(tmp_path, monkeypatch):
     command = [*table, *network, "--bits", 12, "--out", tmp_path / "table.csv"]
     monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
     lines = CliRunner().invoke(cli.app, [*map(str, command)]).stderr.splitlines()
-    told = [line for line in lines if line.endswith("images/s") or line.endswith("epochs")]
-    assert len(told) > 2
-    assert told[-1].startswith("dpsh epochs=2, 12 bits, split 0: 2.0 of 2 epochs, loss ")
+    printed = [line for line in lines if line.endswith("images/s") or line.endswith("epochs")]
+    assert len(printed) > 2
+    assert printed[-1].startswith("dpsh epochs=2, 12 bits, split 0: 2.0 of 2 epochs, loss ")
 
 
-def test_cells_under_way_are_told_in_a_log_and_not_on_a_terminal(tmp_path, monkeypatch):
+def test_running_cells_are_printed_without_a_terminal_only(tmp_path, monkeypatch):
     given = []
 
     def under_way(cells, table, *, progress, **options):
@@ -401,16 +400,14 @@ def test_cells_under_way_are_told_in_a_log_and_not_on_a_terminal(tmp_path, monke
     monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
     command = ["reproduce", "figure1", "--quick", "--out", str(tmp_path / "table.csv")]
     result = CliRunner().invoke(cli.app, command)
-    line = (
-        r"cells: 0 of 8 after \d+ s, under way dsdh-a, 12 bits, split 0; dsdh-b, 12 bits, split 0"
-    )
+    line = r"cells: 0 of 8 after \d+ s, running dsdh-a, 12 bits, split 0; dsdh-b, 12 bits, split 0"
     assert re.fullmatch(line, result.stderr.splitlines()[0])
     monkeypatch.setattr("bitprint.cli.paper.errors", Console(stderr=True, force_terminal=True))
     assert CliRunner().invoke(cli.app, command).exit_code == 0
     assert given[1] is None
 
 
-def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
+def test_interrupted_reproduction_prints_how_to_resume(tmp_path, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
@@ -421,7 +418,7 @@ def test_an_interrupted_reproduction_says_how_to_go_on(tmp_path, monkeypatch):
     assert "interrupted; run the same command again" in result.stderr
 
 
-def test_reproduce_tells_what_the_paper_ran_again(tmp_path, monkeypatch):
+def test_reproduce_reports_reruns_of_the_paper(tmp_path, monkeypatch):
     [cell] = experiment_cells("table2", methods="dpsh", bits=[16], splits=1)
     about = dict(zip(KEY, cell.key, strict=True))
     row = about | {"method": "dpsh", "map": 0.941, "map_at": "", "paper_map": 0.763}
@@ -444,13 +441,13 @@ def test_reproduce_tells_what_the_paper_ran_again(tmp_path, monkeypatch):
 def test_evaluation_on_training_images_is_refused(tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
-    sentence = fails(monkeypatch, capsys, "evaluate", out, "digits", "--seed", 1)
-    assert "trained on other images" in sentence
+    error = fails(monkeypatch, capsys, "evaluate", out, "digits", "--seed", 1)
+    assert "trained on other images" in error
 
 
 @pytest.fixture
 def digits_folder(tmp_path):
-    """Sixty pictures of three classes."""
+    """Sixty images of three classes."""
     digits = bp.data.load_digits()
     folder = tmp_path / "pictures"
     for number in range(60):
@@ -460,32 +457,32 @@ def digits_folder(tmp_path):
     return folder
 
 
-def test_however_the_folder_is_spelt(digits_folder, tmp_path, monkeypatch, capsys):
+def test_a_folder_is_recognized_by_any_path(digits_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     out, copy = tmp_path / "run", tmp_path / "elsewhere" / "pictures"
     shutil.copytree(digits_folder, copy)
     train = ["train", "pictures", "--method", "lsh", "--features", "pixels", "--bits", 8]
     run(*train, "--out", out)
     for spelling in ("pictures", "./pictures", "pictures/", digits_folder, copy):
-        sentence = fails(monkeypatch, capsys, "evaluate", out, spelling)
-        assert "trained on other images" in sentence
+        error = fails(monkeypatch, capsys, "evaluate", out, spelling)
+        assert "trained on other images" in error
     run(*train, "--protocol", 1, "--out", tmp_path / "split")
     for spelling in ("pictures", digits_folder, copy):
         run("evaluate", tmp_path / "split", spelling)
 
 
-def test_a_picture_that_was_renamed_moves_the_split(digits_folder, tmp_path, monkeypatch, capsys):
+def test_a_renamed_image_changes_the_split(digits_folder, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     train = ["train", digits_folder, "--method", "lsh", "--features", "pixels", "--bits", 8]
     run(*train, "--protocol", 1, "--out", out)
     first = min((digits_folder / "class 0").iterdir())
     first.rename(first.with_name("zz.png"))
-    assert "no image added, removed or renamed" in fails(
+    assert "without adding, removing or renaming images" in fails(
         monkeypatch, capsys, "evaluate", out, digits_folder
     )
 
 
-def test_other_pictures_of_the_same_names_are_other_pictures(digits_folder, tmp_path):
+def test_other_images_with_the_same_names_are_a_different_set(digits_folder, tmp_path):
     out = tmp_path / "run"
     train = ["train", digits_folder, "--method", "lsh", "--features", "pixels", "--bits", 8]
     run(*train, "--out", out)
@@ -516,18 +513,20 @@ def test_a_finished_run_of_another_kind_is_not_overwritten(
     train += ["--out", out]
     run(*train)
     before = (out / "model.json").read_bytes()
-    assert f"{out}: holds a run with other options" in fails(monkeypatch, capsys, *train, *change)
+    assert f"{out}: contains a run with other options" in fails(
+        monkeypatch, capsys, *train, *change
+    )
     assert (out / "model.json").read_bytes() == before
     monkeypatch.chdir(tmp_path)
     run("train", f"./{digits_folder.name}", *train[2:])
 
 
-def test_a_run_of_a_network_is_not_overwritten_by_a_method_without(
-    photos, tmp_path, monkeypatch, capsys
-):
+def test_a_deep_run_is_not_overwritten_by_a_shallow_method(photos, tmp_path, monkeypatch, capsys):
     train = ["train", photos, "--bits", 8, "--features", "gist", "--out", tmp_path / "run"]
     run(*train, "--set", "epochs=1")
-    assert "holds a run with other options" in fails(monkeypatch, capsys, *train, "--method", "lsh")
+    assert "contains a run with other options" in fails(
+        monkeypatch, capsys, *train, "--method", "lsh"
+    )
     run(*train, "--set", "epochs=1")
 
 
@@ -551,23 +550,21 @@ def test_brackets_in_the_title_of_a_bar(name, monkeypatch):
     assert f"reading {name}" in re.sub(r"\x1b\[[0-9;]*m", "", screen.file.getvalue())
 
 
-def test_more_bits_than_features_are_refused_before_these_are_computed(
-    photos, tmp_path, monkeypatch, capsys
-):
+def test_too_many_bits_are_refused_before_computing_features(photos, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("bitprint.features.gist", None)
     train = ["train", photos, "--method", "itq", "--features", "gist", "--out", tmp_path / "run"]
-    sentence = fails(monkeypatch, capsys, *train, "--bits", 513)
-    assert "at most as many bits as there are features, 512" in sentence
+    error = fails(monkeypatch, capsys, *train, "--bits", 513)
+    assert "bits must be at most the number of features, got 513 bits for 512 feature(s)" in error
 
 
 @pytest.mark.parametrize(
     ("option", "part"),
     [
-        ("--top", "top must be a whole number of at least 1"),
-        ("--protocol", "there are protocols 1 and 2, got 0"),
+        ("--top", "top must be an integer >= 1"),
+        ("--protocol", "protocol must be 1 or 2, got 0"),
     ],
 )
-def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monkeypatch, capsys):
+def test_zero_is_not_treated_as_an_omitted_option(option, part, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     run("train", "digits", "--method", "lsh", "--bits", 8, "--out", out)
     assert part in fails(monkeypatch, capsys, "evaluate", out, "digits", option, 0)
@@ -576,12 +573,12 @@ def test_a_zero_is_not_taken_for_an_option_left_out(option, part, tmp_path, monk
 @pytest.mark.parametrize(
     ("option", "value", "part"),
     [
-        ("--empty", "ignore", "empty is one of skip, zero; got 'ignore'"),
-        ("--ties", "random", "ties is one of expected, stable"),
-        ("--denominator", "v1", "denominator is one of retrieved, total, min; got 'v1'"),
-        ("--radius", -1, "radius must be a whole number of at least 0, got -1"),
-        ("--cutoffs", "0,5", "every cutoff must be a whole number of at least 1, got 0"),
-        ("--cutoffs", "10,many", "--cutoffs takes numbers with commas, such as 10,100; got"),
+        ("--empty", "ignore", "empty must be one of skip, zero, got 'ignore'"),
+        ("--ties", "random", "ties must be one of expected, stable"),
+        ("--denominator", "v1", "denominator must be one of retrieved, total, min, got 'v1'"),
+        ("--radius", -1, "radius must be an integer >= 0, got -1"),
+        ("--cutoffs", "0,5", "every cutoff must be an integer >= 1, got 0"),
+        ("--cutoffs", "10,many", "--cutoffs takes comma-separated integers, such as 10,100; got"),
     ],
 )
 def test_conventions_are_checked_before_images_are_read(
@@ -596,37 +593,40 @@ def test_conventions_are_checked_before_images_are_read(
     ("arguments", "part"),
     [
         (["train", "digits", "--out", "x", "--method", "nothing"], "unknown method 'nothing'"),
-        (["train", "digits", "--out", "x", "--bits", 0], "bits must be a whole number"),
-        (["train", "digits", "--out", "x", "--set", "colour=1"], "its options are"),
+        (["train", "digits", "--out", "x", "--bits", 0], "bits must be an integer"),
+        (["train", "digits", "--out", "x", "--set", "colour=1"], "choose from"),
         (
             ["train", "digits", "--out", "x", "--method", "ksh", "--set", "anchors=abc"],
-            "ksh: anchors must be a whole number, got 'abc'",
+            "ksh: anchors must be an integer, got 'abc'",
         ),
         (
             ["train", "digits", "--out", "x", "--method", "itq", "--set", 'iterations="x"'],
-            "itq: iterations must be a whole number, got 'x'",
+            "itq: iterations must be an integer, got 'x'",
         ),
         (
             ["train", "digits", "--out", "x", "--set", "eta=[1]"],
             "dsdh: eta must be a number, got [1]",
         ),
         (["train", "digits", "--out", "x", "--set", "mirror=no"], "mirror must be true or false"),
-        (["train", "digits", "--out", "x", "--set", "seed=a"], "seed must be a whole number"),
+        (["train", "digits", "--out", "x", "--set", "seed=a"], "seed must be an integer"),
         (["train", "digits", "--out", "x", "--set", "eta=" + 9999 * "["], "eta must be a number"),
         (["train", "digits", "--out", "x", "--backbone", "nothing"], "nothing"),
-        (["train", "digits", "--out", "x", "--protocol", 0], "protocols 1 and 2, got 0"),
+        (["train", "digits", "--out", "x", "--protocol", 0], "protocol must be 1 or 2, got 0"),
         (
             ["train", "digits", "--out", "x", "--method", "lsh", "--backbone", "small"],
             "no backbone",
         ),
-        (["train", "no/such/folder", "--out", "x"], "no such folder; give a folder of images, or"),
-        (["train", "digits", "--out", "x", "--labels", "a.csv"], "to open one type ./digits"),
-        (["train", "cifar10", "--out", "x"], "type: bitprint data cifar10"),
+        (["train", "no/such/folder", "--out", "x"], "no such folder; use a folder of images, or"),
+        (
+            ["train", "digits", "--out", "x", "--labels", "a.csv"],
+            "to open a folder of this name use ./digits",
+        ),
+        (["train", "cifar10", "--out", "x"], "run: bitprint data cifar10"),
         (["evaluate", "no/such/run", "digits"], "not a model folder"),
         (["data", "cifar10", "--from", "no/such/archive.tgz"], "no/such/archive.tgz"),
     ],
 )
-def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_path):
+def test_bad_input_prints_one_line(arguments, part, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert part in fails(monkeypatch, capsys, *arguments)
 
@@ -636,8 +636,8 @@ def test_bad_input_is_one_sentence(arguments, part, monkeypatch, capsys, tmp_pat
     [
         (["--out", "x", "--features", "sift"], "unknown features 'sift'"),
         (["--out", "x", "--backbone", "vgg"], "unknown backbone 'vgg'"),
-        (["--out", "x", "--protocol", 3], "there are protocols 1 and 2, got 3"),
-        (["--out", "notes.txt"], "notes.txt: a file; the output of a training is a folder"),
+        (["--out", "x", "--protocol", 3], "protocol must be 1 or 2, got 3"),
+        (["--out", "notes.txt"], "notes.txt: is a file; give the name of a folder"),
         (
             ["--out", "x", "--features", "gist", "--backbone", "small"],
             "give features or backbone, not both",
@@ -674,7 +674,7 @@ def with_about(model, **about):
     (model / "model.json").write_text(json.dumps(document | about))
 
 
-def test_a_model_need_not_say_what_it_was_trained_on(photos, tmp_path):
+def test_a_model_without_an_about_section_is_usable(photos, tmp_path):
     out = tmp_path / "run"
     bp.create("itq", bits=8).fit(bp.data.load_digits()).save(out, features="pixels")
     with_about(out)
@@ -684,13 +684,13 @@ def test_a_model_need_not_say_what_it_was_trained_on(photos, tmp_path):
 
 
 @pytest.mark.parametrize("about", [[], {"size": "x"}, {"features": 1}, {"seed": True}])
-def test_a_model_that_says_what_cannot_be_is_refused(about, tmp_path, monkeypatch, capsys):
+def test_an_invalid_about_section_is_refused(about, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     bp.create("itq", bits=8).fit(bp.data.load_digits()).save(out)
     with_about(out, about=about)
     for command in (["evaluate", out, "digits"], ["encode", out, "digits", tmp_path / "codes"]):
-        sentence = fails(monkeypatch, capsys, *command)
-        assert sentence.endswith('run/model.json: invalid "about" section')
+        error = fails(monkeypatch, capsys, *command)
+        assert error.endswith('run/model.json: invalid "about" section')
 
 
 def test_usage_errors_exit_with_2():
@@ -700,6 +700,38 @@ def test_usage_errors_exit_with_2():
     run("reproduce", "table1", "--quick", "--splits", 0, expect=2)
     run("reproduce", "table1", "--quick", "--workers", 0, expect=2)
     run("bench", "search", "--threads", 0, expect=2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["index", "info", "no\x1b[2J\nsuch.bp"],
+        ["evaluate", "no\x1b[2J\nsuch", "digits"],
+        ["train", "no\x1b[2J\nsuch", "--out", "x"],
+    ],
+)
+def test_control_characters_in_arguments_are_escaped(monkeypatch, capsys, words):
+    assert r"no\x1b[2J\nsuch" in fails(monkeypatch, capsys, *words)
+
+
+def test_control_characters_in_notes_are_escaped(tmp_path, capsys):
+    out = tmp_path / "a\x1b[2J"
+    result = CliRunner().invoke(
+        cli.app, ["train", "digits", "--method", "lsh", "--bits", "8", "--out", str(out)]
+    )
+    assert r"model saved in" in result.stderr
+    assert r"a\x1b[2J" in result.stderr
+    assert "\x1b" not in result.stderr + result.stdout
+
+
+def test_control_characters_in_warnings_are_escaped(monkeypatch, capsys):
+    def warn():
+        print(warnings.formatwarning("a\x1b[2J\nb", UserWarning, "file.py", 1), end="")
+
+    monkeypatch.setattr(warnings, "formatwarning", None)  # set by `main`, restored by pytest
+    monkeypatch.setattr(cli, "app", warn)
+    cli.main()
+    assert capsys.readouterr().out == "warning: a\\x1b[2J\\nb\n"
 
 
 def test_debugging_shows_the_traceback(monkeypatch):
@@ -714,7 +746,7 @@ def test_help_does_not_load_torch():
     assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == 0
 
 
-def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
+def test_a_warning_is_one_line_without_a_code_location(tmp_path):
     folder = tmp_path / "same"
     for label in ("a", "b"):
         (folder / label).mkdir(parents=True)
@@ -724,12 +756,12 @@ def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
     command += ["--method", "dpsh", "--bits", "8", "--out", tmp_path / "model", *FAST]
     command += ["--backbone", "cnnh", "--device", "cpu"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = [line for line in ended.stderr.splitlines() if "one code" in line]
-    assert len(told) == 1
-    assert told[0].startswith("warning: dpsh gives one code to all of 12 training images")
+    warned = [line for line in ended.stderr.splitlines() if "the same code" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith("warning: dpsh gives the same code to all of 12 training images")
 
 
-def test_large_pictures_of_ones_own_are_read_without_a_warning(tmp_path):
+def test_large_images_are_read_without_a_warning(tmp_path):
     (tmp_path / "large").mkdir()
     Image.new("1", (9_500, 9_500)).save(tmp_path / "large" / "a.png")
     command = [sys.executable, "-c", "from bitprint.cli import main; main()", "data"]

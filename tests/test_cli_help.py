@@ -1,4 +1,4 @@
-"""Help of the commands, and the commands that documents and messages name."""
+"""The help of the commands, and the commands named in documents and messages."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ COMMANDS = typer.main.get_command(app).commands
 ACTIONS = COMMANDS["index"].commands
 EVERY = [(name,) for name in COMMANDS] + [("index", name) for name in ACTIONS]
 
-# In Python files commands stand in strings and comments, between backquotes or after "such as".
+# In Python files commands are in strings and comments, between backquotes or after a colon.
 WRITTEN = re.compile(r"(?:^|`|: )bitprint ([a-z]+)(?: ([a-z]+)\b)?", re.MULTILINE)
 
 
@@ -104,7 +104,9 @@ def test_commands_in_documents_exist():
         (["export", "coco-64", "--to", "exe"], 2),
     ],
 )
-def test_exit_code_tells_failure_from_wrong_usage(arguments, code, tmp_path, monkeypatch, capsys):
+def test_exit_code_differs_for_failure_and_wrong_usage(
+    arguments, code, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["bitprint", *arguments])
     with pytest.raises(SystemExit) as stop:

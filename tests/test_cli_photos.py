@@ -26,7 +26,7 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model(tmp_path):
-    """A run folder as `bitprint train` writes it, of a method that is cheap."""
+    """A run folder as written by `bitprint train`, of a fast method."""
     bp.create("itq", bits=32).fit(SCENES).save(tmp_path / "run", features="pixels")
     return tmp_path / "run"
 
@@ -53,7 +53,7 @@ def run(*arguments, given=None):
 
 
 def refused(*arguments, given=None):
-    """Run a command that must raise what the command line turns into one sentence."""
+    """Run a command that must fail; return its error, which is one line."""
     result = call(*arguments, given=given)
     assert isinstance(result.exception, ValueError | OSError), result.output
     assert len(str(result.exception).splitlines()) == 1
@@ -64,13 +64,13 @@ def found(*arguments):
     return [Path(hit["path"]).name for hit in json.loads(run(*arguments, "--json"))["results"]]
 
 
-def test_a_folder_is_indexed_searched_and_kept_in_step(album, model):
+def test_a_folder_is_indexed_searched_and_synced(album, model):
     (album / "text.jpg").write_text("no picture")
     result = call("index", "add", "photos.bp", album, "--model", model)
     assert result.exit_code == 0
     assert "6 new, 0 unchanged, 1 skipped, 6 in the index" in result.stdout
     assert "model: ITQ, 32 bits, on pixels features (" in result.stdout
-    assert "text.jpg: no format that is read here" in result.stderr
+    assert "text.jpg: unsupported format" in result.stderr
     assert "0 new, 6 unchanged" in run("index", "add", "photos.bp", album)
 
     lines = run("search", "photos.bp", album / "cats" / "2.png", "-k", 3).splitlines()
@@ -95,26 +95,26 @@ def test_a_folder_is_indexed_searched_and_kept_in_step(album, model):
     assert "4 in the index" in run("index", "compact", "photos.bp")
 
 
-def test_pictures_of_other_formats_are_told_in_one_line(album, model):
+def test_unsupported_formats_are_reported_in_one_line(album, model):
     for name in ("a.dng", "cats/b.dng", "c.jxl"):
         (album / name).write_bytes(b"...")
     result = call("index", "add", "photos.bp", album, "--model", model)
-    line = "3 pictures of other formats left out (2 .dng, 1 .jxl)"
+    line = "3 images in unsupported formats left out (2 .dng, 1 .jxl)"
     assert result.stderr.splitlines().count(line) == 1
     assert line in call("index", "sync", "photos.bp").stderr
     about = json.loads(run("index", "sync", "photos.bp", "--json"))
     assert [Path(name).name for name in about["left_out"]] == ["a.dng", "c.jxl", "b.dng"]
     (album / "a.dng").unlink()
     (album / "cats" / "b.dng").unlink()
-    assert "1 picture of another format left out (1 .jxl)" in (
+    assert "1 image in an unsupported format left out (1 .jxl)" in (
         call("index", "sync", "photos.bp").stderr
     )
 
 
-def test_a_linked_folder_is_told_until_it_is_added(album, model, tmp_path):
+def test_a_linked_folder_is_reported_until_it_is_added(album, model, tmp_path):
     (album / "dogs").rename(tmp_path / "disk")
     (album / "dogs").symlink_to(tmp_path / "disk")
-    line = f"1 linked folder left out ({album}/dogs), which can be added by its name"
+    line = f"1 linked folder left out ({album}/dogs); add it by its path"
     for command in (["add", album, "--model", model], ["sync"], ["sync", album]):
         result = call("index", command[0], "photos.bp", *command[1:])
         assert "3 in the index" in result.stdout
@@ -133,7 +133,7 @@ def test_an_empty_name_is_not_the_working_directory(album, model, monkeypatch):
     Image.new("RGB", (16, 16)).save("new.png")
     for action in ("add", "sync", "remove"):
         for names in ([""], ["cats", ""]):
-            assert "is empty; write . for" in refused("index", action, "../photos.bp", *names)
+            assert "is empty; use . for" in refused("index", action, "../photos.bp", *names)
     assert "is empty" in refused("index", "add", "other.bp", "", "--model", model)
     assert not Path("other.bp").exists()
     assert "6 in the index" in run("index", "info", "../photos.bp")
@@ -146,10 +146,10 @@ def test_encode_json_prints_the_counts(album, tmp_path):
     assert len(bp.Codes.load("codes")) == 6
 
 
-def test_a_list_without_labels_is_told(album, model):
+def test_a_csv_without_labels_is_reported(album, model):
     table = Path("list.csv")
     table.write_text("file,tags\nalbum/cats/0.png,tom\n")
-    line = "list.csv: no column label, so its images get no labels"
+    line = "list.csv: no column named label, so its images get no labels"
     for _ in range(2):
         result = call("index", "add", "photos.bp", table, "--model", model)
         assert result.stderr.splitlines().count(line) == 1
@@ -159,7 +159,7 @@ def test_a_list_without_labels_is_told(album, model):
     assert "1 relabeled" in result.stdout
 
 
-def test_without_a_model_one_is_learned(album):
+def test_a_model_is_learned_if_none_is_given(album):
     result = call("index", "add", "photos.bp", album, "--bits", 16)
     assert "6 new" in result.stdout
     assert "model: ITQ, 16 bits, on efficientnet-lite0 features (" in result.stdout
@@ -167,25 +167,25 @@ def test_without_a_model_one_is_learned(album):
     assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
 
 
-def test_few_pictures_have_the_model_that_comes_with_bitprint(album):
+def test_few_images_use_the_included_model(album):
     result = call("index", "add", "photos.bp", album)
     assert "6 images: too few to learn a model, using coco-64" in result.stderr
     assert "model: DSDH, 64 bits, on efficientnet-lite0 features (" in result.stdout
     assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
 
 
-def test_enough_pictures_have_a_model_of_their_own(album, monkeypatch):
+def test_enough_images_learn_a_model(album, monkeypatch):
     monkeypatch.setattr(choosing, "FEW", 6)
     result = call("index", "add", "photos.bp", album)
     assert "model: ITQ, 64 bits, on efficientnet-lite0 features (" in result.stdout
 
 
-def test_a_model_of_few_pictures_is_mentioned_when_there_are_many(album, monkeypatch):
+def test_a_model_learned_from_few_images_is_reported(album, monkeypatch):
     monkeypatch.setattr(choosing, "FEW", 6)
     first = call("index", "add", "photos.bp", album / "cats", "--bits", 16)
     assert "too few" not in first.stderr
     second = call("index", "add", "photos.bp", album / "dogs")
-    assert "was learned from 3 images, too few for the 6 images in it" in second.stderr
+    assert "was learned from 3 images, too few for its 6 images" in second.stderr
     again = call("index", "add", "photos.bp", album / "dogs")
     assert "too few" not in again.stderr
 
@@ -228,7 +228,7 @@ def test_codes_are_not_added_together_with_others(album):
     save_codes(bp.create("lsh", bits=24).fit(SCENES).encode(SCENES)[:2], ["a", "b"])
     result = call("index", "add", "codes.bp", album, "codes")
     assert result.exit_code == 2
-    assert "codes holds codes, which are added by themselves" in " ".join(
+    assert "codes contains codes; add it in a separate command" in " ".join(
         result.stderr.replace("│", " ").split()
     )
 
@@ -239,7 +239,7 @@ def test_a_csv(album, model):
     assert json.loads(run("index", "info", "photos.bp", "--json"))["labels"] == ["tom"]
 
 
-def test_odd_names_are_exact_as_json_and_harmless_as_text(album, model):
+def test_unusual_names_are_exact_in_json_and_escaped_in_text(album, model):
     name = os.fsdecode(b"\xff \x1b[2J\n[red]<script>.png")
     (album / "cats" / "0.png").rename(album / name)
     run("index", "add", "photos.bp", album, "--model", model)
@@ -250,12 +250,12 @@ def test_odd_names_are_exact_as_json_and_harmless_as_text(album, model):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_a_full_disk_is_told_with_the_name_of_the_sheet(album, model):
+def test_a_full_disk_is_reported_with_the_name_of_the_sheet(album, model):
     run("index", "add", "photos.bp", album, "--model", model)
     Path("sheet.html").symlink_to("/dev/full")
     query = album / "cats" / "2.png"
-    sentence = refused("search", "photos.bp", query, "--sheet", "sheet.html")
-    assert sentence.startswith("sheet.html: no space left on this disk")
+    error = refused("search", "photos.bp", query, "--sheet", "sheet.html")
+    assert error.startswith("sheet.html: no space left on this disk")
 
 
 def test_a_contact_sheet_is_written_and_opened(album, model, monkeypatch, tmp_path):
@@ -284,25 +284,25 @@ def test_duplicates(album, model):
     result = call("duplicates", "photos.bp", "-r", 1)
     assert "1 group within 1 bit\n" in result.stderr
     lines = run("duplicates", "photos.bp", "-r", 0).splitlines()
-    assert lines[0] == "2 alike, at most 0 bits apart"
+    assert lines[0] == "group of 2, at most 0 bits apart"
     assert sorted(line.strip() for line in lines[1:]) == expected
 
 
 def one_code_for_all(album):
-    """An index of pictures that their codes cannot tell apart."""
+    """An index of images that all have the same code."""
     paths = sorted(str(path) for path in album.rglob("*.*"))
     with bp.Index.create("photos.bp", bits=8) as index:
         index.add(paths, bp.Codes.from_signs([[1] * 8] * len(paths)), paths=paths)
     return paths
 
 
-def test_different_pictures_are_no_duplicates(album):
+def test_different_images_with_equal_codes_are_not_duplicates(album):
     again = album / "again.jpg"
     Image.open(album / "cats" / "2.png").resize((64, 64)).save(again, quality=60)
     one_code_for_all(album)
     result = call("duplicates", "photos.bp")
     assert [line.strip() for line in result.stdout.splitlines()] == [
-        "2 alike, at most 0 bits apart",
+        "group of 2, at most 0 bits apart",
         str(again),
         str(album / "cats" / "2.png"),
     ]
@@ -326,20 +326,20 @@ def test_duplicates_by_codes_alone(album):
     assert json.loads(result.stdout) == []
     for path in paths:
         assert f"skipped {path}: no such file\n" in result.stderr
-    assert "6 pictures skipped, in no group; --codes-alone needs no pictures\n" in result.stderr
+    assert "6 images skipped; --codes-alone compares codes without images\n" in result.stderr
 
 
-def test_a_log_says_how_many_pictures_were_looked_at(album, monkeypatch):
+def test_a_log_reports_the_number_of_compared_images(album, monkeypatch):
     monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
     one_code_for_all(album)
-    assert "looking at pictures: 6 of 6\n" in call("duplicates", "photos.bp").stderr
+    assert "comparing images: 6 of 6\n" in call("duplicates", "photos.bp").stderr
 
 
-def test_the_help_of_duplicates_says_what_decides():
-    told = " ".join(call("duplicates", "--help").stdout.replace("│", " ").split())
-    assert "a comparison of pixels confirms them" in told
-    assert "groups can contain different images of similar content" in told
-    assert "--codes-alone" in told
+def test_help_of_duplicates_explains_the_comparison():
+    text = " ".join(call("duplicates", "--help").stdout.replace("│", " ").split())
+    assert "confirmed by comparing pixels" in text
+    assert "groups can contain different images with similar content" in text
+    assert "--codes-alone" in text
 
 
 def save_codes(codes, ids, name="codes"):
@@ -347,7 +347,7 @@ def save_codes(codes, ids, name="codes"):
     Path(f"{name}.ids.txt").write_text("".join(f"{line}\n" for line in ids))
 
 
-def test_names_that_are_no_text_are_kept_beside_codes():
+def test_ids_that_are_not_utf8_are_kept():
     codes, names = bp.Codes.from_signs([[1, 1], [1, -1]]), ["caf\udce9.png", "b.png"]
     file = Path("sub", "codes")
     write_codes(codes, names, file)
@@ -357,28 +357,25 @@ def test_names_that_are_no_text_are_kept_beside_codes():
     assert read_ids(file, 2) == names
 
 
-def test_a_full_disk_is_told_with_the_name_of_the_codes(monkeypatch):
-    write_bytes = Path.write_bytes
-
-    def disk_full(path, content):
-        write_bytes(path, content[:9])
+def test_a_full_disk_is_reported_with_the_name_of_the_codes(monkeypatch):
+    def disk_full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", disk_full)
+    monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(OSError, match=r"^codes: no space left on this disk"):
         write_codes(bp.Codes.from_signs([[1, 1]]), ["a"], Path("codes"))
     assert list(Path().iterdir()) == []
 
 
 @pytest.mark.parametrize("height", [123, 379, 635, 891])
-def test_a_gif_is_a_picture_whatever_its_height(height):
+def test_a_gif_of_any_height_is_not_a_codes_file(height):
     Image.new("L", (5, height)).save("tall.gif")
     assert Path("tall.gif").read_bytes()[8:9] == b"{"
     assert not is_codes(Path("tall.gif"))
 
 
 @pytest.mark.parametrize("k", [10**12, 10**20])
-def test_more_than_there_are_is_all(k):
+def test_k_above_the_size_returns_all(k):
     codes = bp.Codes.from_signs([[1, 1], [1, -1], [-1, -1]])
     save_codes(codes, ["a", "b", "c"])
     run("index", "add", "a.bp", "codes")
@@ -389,7 +386,7 @@ def test_more_than_there_are_is_all(k):
         index.search(codes, k)
 
 
-def test_names_with_line_breaks_are_kept_beside_codes():
+def test_ids_with_line_breaks_are_kept():
     names = ["a\r.png", "b\n.png", "\n\r\n", "c\\n.png"]
     codes = bp.Codes.from_signs([[1, 1]] * 4)
     write_codes(codes, names, Path("codes"))
@@ -400,7 +397,7 @@ def test_names_with_line_breaks_are_kept_beside_codes():
         assert index.ids().tolist() == names
 
 
-def test_ids_that_others_wrote_may_end_in_both_breaks():
+def test_ids_can_end_with_crlf():
     write_codes(bp.Codes.from_signs([[1, 1]] * 2), ["a", "b"], Path("codes"))
     Path("codes.ids.txt").write_bytes(b"a\r\nb\r\n")
     assert read_ids(Path("codes"), 2) == ["a", "b"]
@@ -430,7 +427,7 @@ def test_codes_of_any_hasher(tmp_path):
     run("index", "add", "codes.bp", "twin")
     result = call("duplicates", "codes.bp", "-r", 0, "--json")
     assert {"ids": ["img/7", "again"], "distance": 0} in json.loads(result.stdout)
-    assert " codes without a file here, grouped by codes alone\n" in result.stderr
+    assert " codes without an image file, compared by codes alone\n" in result.stderr
 
 
 def test_models_do_not_mix(album, model, tmp_path):
@@ -438,13 +435,13 @@ def test_models_do_not_mix(album, model, tmp_path):
     run("index", "add", "photos.bp", album, "--model", model)
     other = tmp_path / "other"
     bp.create("itq", bits=32, seed=1).fit(SCENES).save(other)
-    assert "do not compare" in refused("index", "add", "photos.bp", album, "--model", other)
-    assert "not of 48" in refused("index", "add", "photos.bp", album, "--bits", 48)
+    assert "cannot be compared" in refused("index", "add", "photos.bp", album, "--model", other)
+    assert "32 bits, not 48" in refused("index", "add", "photos.bp", album, "--bits", 48)
     save_codes(bp.Codes.from_signs([[1] * 32]), ["a"])
-    assert "does not say what made" in refused("index", "add", "photos.bp", "codes")
+    assert "does not record its model" in refused("index", "add", "photos.bp", "codes")
     run("index", "add", "codes.bp", "codes")
-    assert "without the model" in refused("index", "add", "codes.bp", album)
-    assert "without the model" in refused("search", "codes.bp", album / "cats" / "0.png")
+    assert "without a model" in refused("index", "add", "codes.bp", album)
+    assert "without a model" in refused("search", "codes.bp", album / "cats" / "0.png")
 
 
 def test_errors_name_what_is_missing(album, model):
@@ -455,19 +452,19 @@ def test_errors_name_what_is_missing(album, model):
     assert not Path("a.bp").exists()
     run("index", "add", "a.bp", album, "--model", model)
     assert "no such image file" in refused("search", "a.bp", "nowhere.jpg")
-    assert f"{album}: a folder; name one image file" in refused("search", "a.bp", album)
+    assert f"{album}: is a folder; give one image file" in refused("search", "a.bp", album)
     Path("empty").mkdir()
-    assert "empty: no pictures found" in refused("index", "add", "b.bp", "empty", "--model", model)
-    assert "empty: no pictures found" in refused("index", "add", "b.bp", "empty")
+    assert "empty: no images found" in refused("index", "add", "b.bp", "empty", "--model", model)
+    assert "empty: no images found" in refused("index", "add", "b.bp", "empty")
     assert not Path("b.bp").exists()
     bp.Codes.from_signs([[1] * 32]).save("codes")
     assert json.loads(run("search", "a.bp", "codes", "-k", 1, "--json"))[0]["query"] == "0"
-    assert "codes.ids.txt: no ids" in refused("index", "add", "b.bp", "codes")
+    assert "codes.ids.txt: no such file" in refused("index", "add", "b.bp", "codes")
     Path("codes.ids.txt").write_text("a\nb\n")
     assert "2 ids for 1 code;" in refused("index", "add", "b.bp", "codes")
 
 
-def test_the_pictures_of_a_new_index_are_listed_once(album, model, monkeypatch):
+def test_images_of_a_new_index_are_listed_once(album, model, monkeypatch):
     listed = []
 
     def walk(top, **options):
@@ -481,10 +478,10 @@ def test_the_pictures_of_a_new_index_are_listed_once(album, model, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [(), ("--model", "run")])
-def test_without_a_picture_that_can_be_read_no_index_is_made(model, options):
-    sentence = refused("index", "add", "new.bp", "-", *options, given="nowhere.jpg\n")
+def test_without_a_readable_image_no_index_is_created(model, options):
+    error = refused("index", "add", "new.bp", "-", *options, given="nowhere.jpg\n")
     missing = Path("nowhere.jpg").resolve()
-    assert sentence == f"the list: no image can be read; the first, {missing}: no such file"
+    assert error == f"the list: no image can be read; the first, {missing}: no such file"
     assert not Path("new.bp").exists()
 
 
@@ -512,14 +509,14 @@ def test_usage_errors_exit_with_2(arguments):
     assert call(*arguments).exit_code == 2
 
 
-def test_a_label_that_no_picture_has_is_said(album, model):
+def test_an_unknown_label_is_reported(album, model):
     run("index", "add", "photos.bp", album, "--model", model)
     query = album / "cats" / "0.png"
     result = call("search", "photos.bp", query, "--label", "unicorn")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no picture has the label unicorn" in result.stderr
+    assert "no image has the label unicorn" in result.stderr
     assert found("search", "photos.bp", query, "--label", "unicorn") == []
-    assert "no picture" not in call("search", "photos.bp", query, "--label", "cats").stderr
+    assert "no image" not in call("search", "photos.bp", query, "--label", "cats").stderr
 
 
 @pytest.mark.parametrize(("action", "missing"), [("remove", "NAMES"), ("copy", "TARGET")])
@@ -539,8 +536,8 @@ def test_index_action_without_an_argument_names_it(action, missing):
 def test_index_with_the_action_second_names_the_command(typed, answer):
     result = call("index", *typed)
     assert result.exit_code == 2
-    said = " ".join(result.stderr.replace("│", " ").split())
-    assert f"the action comes first: bitprint index {answer} " in said
+    printed = " ".join(result.stderr.replace("│", " ").split())
+    assert f"the action comes first: bitprint index {answer} " in printed
     assert list(Path().iterdir()) == []
 
 
@@ -551,7 +548,7 @@ def test_index_file_named_like_an_action_is_an_index():
     assert run("index", "info", "info").startswith("0 in the index\n")
 
 
-def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):
+def test_interrupted_command_prints_how_to_resume(album, model, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
@@ -561,7 +558,7 @@ def test_an_interrupted_command_says_how_to_go_on(album, model, monkeypatch):
     assert "run the same command again" in result.stderr
 
 
-def test_labels_that_have_changed_are_told(album, model):
+def test_changed_labels_are_reported(album, model):
     names = [f"cats/{number}.png" for number in (0, 2)]
     Path("list.csv").write_text("file,label\n" + "".join(f"{album}/{name},tom\n" for name in names))
     run("index", "add", "photos.bp", album, "--model", model)

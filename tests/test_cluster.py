@@ -1,4 +1,4 @@
-"""The tests with a cluster share one, and few jobs: a worker takes seconds to start."""
+"""Cluster encoding; the tests share one cluster and few jobs, because workers start slowly."""
 
 import csv
 import io
@@ -49,7 +49,7 @@ def cluster():
 
 
 def start_ray(attempts):
-    """Start a node; on a busy machine this can take longer than the time Ray waits for it."""
+    """Start a node, and retry timeouts, which are common on a busy machine."""
     try:
         ray.init(
             "local",
@@ -64,13 +64,13 @@ def start_ray(attempts):
         if "timed out" not in str(error).lower():
             raise
         if attempts == 1:
-            pytest.skip(f"Ray does not start on this machine in time: {error}")
+            pytest.skip(f"Ray did not start in time: {error}")
         start_ray(attempts - 1)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A network, whose outputs depend on the shape of a batch in the last digits."""
+    """A network; the last digits of its outputs depend on the batch size."""
     folder = tmp_path_factory.mktemp("run")
     hasher = bp.create("dsdh", bits=20, backbone="small", epochs=1, device="cpu")
     hasher.fit(SCENES.subset(range(64))).save(folder)
@@ -79,7 +79,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def album(tmp_path_factory):
-    """700 pictures in two folders; the last two files by name are none."""
+    """700 images in two folders; the last two files by name are not readable."""
     root = tmp_path_factory.mktemp("album")
     for number, pixels in enumerate(SCENES.pixels):
         folder = root / ("cats" if number < 300 else "dogs")
@@ -93,9 +93,9 @@ def album(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoded(cluster, run, album, tmp_path_factory):
-    """A folder that was begun, interrupted after its first partition, and finished.
+    """A folder whose job was interrupted after the first partition and then resumed.
 
-    The second time Ray Data runs in the cluster, as it does for connections of ray://.
+    The second call runs Ray Data in the cluster, as for ray:// connections.
     """
     out = tmp_path_factory.mktemp("encoded") / "out"
 
@@ -145,7 +145,7 @@ def test_codes_are_those_of_local_encoding_bit_for_bit(encoded, run, album):
     assert [len(part.ids) for part in read_codes(encoded[0])] == [256, 256, 188]
 
 
-def test_an_interrupted_job_goes_on_with_what_is_missing(encoded, album):
+def test_an_interrupted_job_encodes_only_missing_partitions(encoded, album):
     out, before, result, seen = encoded
     assert len(before) == 1
     for name, written in before.items():
@@ -164,29 +164,29 @@ def test_failed_files_are_listed_with_the_reasons(encoded, album):
         (
             "dogs/zz.jpg",
             f"{root}/dogs/zz.jpg",
-            "not a readable image (no format that is read here)",
+            "not a readable image (unsupported format)",
         ),
         ("zz.png", f"{root}/zz.png", "no such file"),
     ]
 
 
-def test_a_finished_folder_says_so(encoded, run, album):
+def test_the_command_reports_a_finished_folder(encoded, run, album):
     result = CliRunner().invoke(
         cli.app, ["encode", str(run), "--ray", "local", str(album), str(encoded[0])]
     )
     assert result.exit_code == 0, result.output
-    assert "out was finished already" in result.stderr
+    assert "out is already complete" in result.stderr
     assert "700 codes of 20 bits" in result.stderr
-    assert "files without a code: 2, see" in result.stderr
-    assert "1 picture of another format left out (1 .dng)\n" in result.stderr
+    assert "2 files not encoded, see" in result.stderr
+    assert "1 image in an unsupported format left out (1 .dng)\n" in result.stderr
 
 
 def test_a_folder_of_another_job_is_refused(encoded, run, album, tmp_path):
-    with pytest.raises(ValueError, match=r"out: holds codes of .*; choose another folder"):
+    with pytest.raises(ValueError, match=r"out: contains codes of .*; choose another folder"):
         encode_collection(run, album / "cats", encoded[0])
     other = bp.create("itq", bits=8).fit(SCENES)
     other.save(tmp_path / "other")
-    with pytest.raises(ValueError, match=r"holds codes by DSDH, 20 bits.* by ITQ, 8 bits"):
+    with pytest.raises(ValueError, match=r"contains codes by DSDH, 20 bits.* by ITQ, 8 bits"):
         encode_collection(tmp_path / "other", album, encoded[0])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
@@ -236,7 +236,7 @@ def test_other_readers_of_parquet_see_the_codes_alone(encoded):
 
 
 def workers_below(ancestor):
-    """Processes of Ray Data's actors that this process has started."""
+    """Return the process ids of Ray Data's actors below a process."""
     parents, workers = {}, []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -246,7 +246,7 @@ def workers_below(ancestor):
             if (folder / "cmdline").read_bytes().startswith(b"ray::MapWorker"):
                 workers.append(int(folder.name))
         except FileNotFoundError:
-            continue  # it has just ended
+            continue  # the process ended meanwhile
 
     def is_below(process):
         return process == ancestor or (process in parents and is_below(parents[process]))
@@ -254,9 +254,9 @@ def workers_below(ancestor):
     return [process for process in workers if is_below(process)]
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="finds workers in /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to find workers")
 def test_the_partitions_of_a_killed_worker_are_encoded_again(cluster, tmp_path):
-    """The only worker dies with most of the work before it."""
+    """The only worker dies with most of the work left."""
     pictures = np.random.default_rng(0).integers(0, 256, (40, 200, 200, 3), np.uint8)
     for number, pixels in enumerate(pictures):
         Image.fromarray(pixels).save(tmp_path / f"{number}.png", compress_level=1)
@@ -291,45 +291,45 @@ def test_the_partitions_of_a_killed_worker_are_encoded_again(cluster, tmp_path):
     assert {reason for _, _, reason in failures(out)} == {"no such file"}
 
 
-def test_a_worker_that_would_make_other_codes_stops_the_job(cluster, run, album, tmp_path):
+def test_a_worker_with_another_model_stops_the_job(cluster, run, album, tmp_path):
     encoder = Encoder.load(run)
     encoder.identity = "DSDH of another release"
     out = tmp_path / "out"
     job = encoding._open_job(out, str(album), encoder, 256)
     parts = encoding._missing_parts(out, job, [])
-    with pytest.raises(ValueError, match=r"3 of 3 partitions to do.*here: a worker's") as stop:
+    with pytest.raises(ValueError, match=r"3 of 3 partitions missing \(a worker has") as stop:
         encoding._encode_partitions(out, job, parts, encoder, 1, None)
     assert "\n" not in str(stop.value)
     assert not list(out.glob("part-*"))
 
 
-def test_a_partition_that_kills_its_workers_is_given_up(cluster, run, album):
+def test_a_partition_that_crashes_its_workers_fails(cluster, run, album):
     encoder = Encoder.load(run)
     attempts = worker.count_attempts()
     files = pa.array([str(album / "cats" / f"{number:03d}.png") for number in (3, 4, 5)])
     one = encoding._as_one_row(7, pa.table({"id": files, "path": files}))
     other = encoding._as_one_row(8, pa.table({"id": files, "path": files}))
-    begun = worker.Worker(ray.put(encoder.files), encoder.identity, attempts, 1)
+    encode = worker.Worker(ray.put(encoder.files), encoder.identity, attempts, 1)
     for _ in range(4):
-        row = begun(one).to_pylist()[0]
+        row = encode(one).to_pylist()[0]
     assert row["partition"] == 7
     codes = parquet.read_table(io.BytesIO(row["content"]))["code"].to_pylist()
     expected = encoder.hasher.encode(ImageSet(SCENES.pixels[3:6]))
     assert codes == [packed.tobytes() for packed in expected.packed]
-    with pytest.raises(ValueError, match=r"4 workers died over one of the files from .*003\.png"):
-        begun(one)
-    assert begun(other).num_rows == 1
+    with pytest.raises(ValueError, match=r"4 workers crashed on one of the files from .*003\.png"):
+        encode(one)
+    assert encode(other).num_rows == 1
 
 
-def test_what_a_worker_raises_is_what_a_person_reads(cluster):
+def test_errors_of_workers_are_reported_without_traceback(cluster):
     def fail(batch):
         raise ValueError("a sentence")
 
     with pytest.raises(ray.exceptions.RayError) as stop:
         ray.data.from_items([1]).map_batches(fail).materialize()
     assert len(str(stop.value).splitlines()) > 1
-    assert encoding._reason(stop.value) == "a sentence"
-    assert encoding._reason(OSError("first\nlast\n")) == "last"
+    assert encoding._short_reason(stop.value) == "a sentence"
+    assert encoding._short_reason(OSError("first\nlast\n")) == "last"
 
 
 def test_a_connection_that_exists_is_kept(cluster):
@@ -340,9 +340,9 @@ def test_a_connection_that_exists_is_kept(cluster):
 
 def test_arguments_are_checked_before_anything_is_written(run, album, tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(ValueError, match="a multiple of 256 pictures, got 100"):
+    with pytest.raises(ValueError, match="a multiple of 256 images, got 100"):
         encode_collection(run, album, out, partition=100)
-    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="workers must be an integer >= 1, got 0"):
         encode_collection(run, album, out, workers=0)
     with pytest.raises(FileNotFoundError, match="no such folder or list"):
         encode_collection(run, tmp_path / "nowhere", out)
@@ -362,12 +362,12 @@ def test_arguments_are_checked_before_anything_is_written(run, album, tmp_path):
     ],
 )
 def test_workers_fit_onto_the_machines(nodes, expected):
-    assert encoding.share_out(nodes) == expected
+    assert encoding.plan_workers(nodes) == expected
 
 
 def test_a_cluster_without_cores_is_refused():
-    with pytest.raises(ValueError, match="no cores to work with"):
-        encoding.share_out([{"memory": 1.0}])
+    with pytest.raises(ValueError, match="no CPU cores"):
+        encoding.plan_workers([{"memory": 1.0}])
 
 
 # On a worker
@@ -375,7 +375,7 @@ def test_a_cluster_without_cores_is_refused():
 
 @pytest.mark.parametrize("features", [None, "pixels", "gist", "small"])
 @pytest.mark.parametrize("count", [256, 257, 700])
-def test_files_get_the_codes_of_their_pictures(features, count, album, run):
+def test_files_get_the_codes_of_their_images(features, count, album, run):
     if features is None:
         encoder = Encoder.load(run)
         expected = encoder.hasher.encode(ImageSet(SCENES.pixels[:count]))
@@ -395,7 +395,7 @@ def test_files_get_the_codes_of_their_pictures(features, count, album, run):
 
 
 def test_batches_are_those_of_local_encoding(album, run, monkeypatch):
-    """Rounding differs between batches of other shapes, seldom enough for no test to see it."""
+    """Other batch sizes round differently, but too rarely to test the codes themselves."""
     seen = []
     encode = Encoder.encode_squares
     monkeypatch.setattr(
@@ -417,11 +417,11 @@ def test_an_unreadable_file_changes_no_other_code(album, run):
     assert codes[others] == whole[others]
     assert reasons == {
         5: "no such file",
-        280: "not a readable image (no format that is read here)",
+        280: "not a readable image (unsupported format)",
     }
 
 
-def test_pictures_of_an_object_store(run):
+def test_images_of_an_object_store(run):
     import fsspec
 
     store = fsspec.filesystem("memory")
@@ -447,7 +447,7 @@ def test_pictures_of_an_object_store(run):
         )[1]
     )
     assert reasons == {
-        0: "not a readable image (no format that is read here)",
+        0: "not a readable image (unsupported format)",
         2: "no such file",
         3: "Protocol not known: no",
     }
@@ -458,7 +458,7 @@ def test_pictures_of_an_object_store(run):
         "memory://bucket/photos/sub/b.png",
         "memory://bucket/photos/a.JPG",
     ]
-    assert isinstance(worker.read_picture(listed["path"][0].as_py(), 8), np.ndarray)
+    assert isinstance(worker.read_image(listed["path"][0].as_py(), 8), np.ndarray)
 
 
 # Lists
@@ -472,12 +472,12 @@ def test_a_folder_is_listed_as_it_is_loaded(album):
     assert left_out == [str(album.resolve() / "dogs" / "raw.dng")]
 
 
-def test_a_name_that_is_no_text_fails_alone(tmp_path):
+def test_a_name_that_is_not_utf8_fails_alone(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     try:
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")).write_bytes(b"")
     except OSError:
-        pytest.skip("the file system takes text alone")
+        pytest.skip("the file system accepts only UTF-8 names")
     table, failed, _ = list_source(tmp_path)
     assert table["id"].to_pylist() == ["a.png"]
     assert failed == [("\\udcff.png", f"{tmp_path.resolve()}/\\udcff.png", "the name is not UTF-8")]
@@ -512,13 +512,13 @@ def test_lists(kind, column, ids, expected, tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"name\na.png\n", r"list\.csv: a list has a column path or file, found name"),
-        (b"path,id\na.png,1\n,2\n", r"list\.csv: the path of row 2 is missing"),
-        (b"path,id\na.png,x\nb.png,x\n", r"list\.csv: the id 'x' is given twice"),
-        (b"path\na.png\na.png\n", r"list\.csv: the id 'a\.png' is given twice"),
-        (b"path,id\na.png\n", r"list\.csv: not a list that can be read"),
-        (b"", r"list\.csv: not a list that can be read"),
-        (b"path\n", r"list\.csv: no pictures found"),
+        (b"name\na.png\n", r"list\.csv: a list must have a column path or file, found name"),
+        (b"path,id\na.png,1\n,2\n", r"list\.csv: the path in row 2 is missing"),
+        (b"path,id\na.png,x\nb.png,x\n", r"list\.csv: duplicate id 'x'"),
+        (b"path\na.png\na.png\n", r"list\.csv: duplicate id 'a\.png'"),
+        (b"path,id\na.png\n", r"list\.csv: cannot read the list"),
+        (b"", r"list\.csv: cannot read the list"),
+        (b"path\n", r"list\.csv: no images found"),
     ],
 )
 def test_lists_that_are_refused(content, sentence, tmp_path):
@@ -530,10 +530,12 @@ def test_lists_that_are_refused(content, sentence, tmp_path):
 def test_sources_that_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv: no such list"):
         list_source(tmp_path / "nowhere.csv")
-    with pytest.raises(ValueError, match="no pictures found"):
+    with pytest.raises(ValueError, match="no images found"):
         list_source(tmp_path)
     (tmp_path / "a.dng").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"found; 1 picture of another format left out \(1 \.dng"):
+    with pytest.raises(
+        ValueError, match=r"found; 1 image in an unsupported format left out \(1 \.dng"
+    ):
         list_source(tmp_path)
     with pytest.raises(ValueError, match="Protocol not known"):
         list_source("nothing://bucket")
@@ -550,16 +552,16 @@ def test_sources_that_are_refused(tmp_path):
 
 
 def write_folder(folder, ids, bits=20, size=4, by="a model"):
-    """A finished folder of random codes; returns them."""
+    """Write a finished folder of random codes, and return the codes."""
     packed = np.packbits(np.random.default_rng(0).integers(0, 2, (len(ids), bits)), axis=1)
     codes = bp.Codes(packed, bits)
     table = pa.table({"id": ids, "path": [f"/{id_}.png" for id_ in ids]})
     job = partitions.Job("/photos", bits, "a model", len(ids), size)
-    partitions.start_job(folder, job, partitions.Listing(table, [], []))
+    partitions.start_job(folder, job, partitions.SourceListing(table, [], []))
     for number in range(job.partitions):
         rows = slice(number * size, (number + 1) * size)
         ours = table.slice(rows.start, size)
-        content = partitions.serialise(
+        content = partitions.to_parquet(
             ours["id"].combine_chunks(), ours["path"].combine_chunks(), codes[rows], by, []
         )
         (folder / partitions.part_name(number)).write_bytes(content)
@@ -567,7 +569,7 @@ def write_folder(folder, ids, bits=20, size=4, by="a model"):
 
 
 def owner(array):
-    """What owns the memory of an array."""
+    """Return the object that owns the memory of an array."""
     while isinstance(array, np.ndarray):
         array = array.base
     return array.obj if isinstance(array, memoryview) else array
@@ -589,7 +591,7 @@ def test_codes_and_integer_ids_are_views_of_arrow_memory(bits, tmp_path):
     assert paths.tolist() == [f"/{id_}.png" for id_ in range(10, 20)]
 
 
-def test_what_a_partition_says_of_itself(tmp_path):
+def test_partition_metadata(tmp_path):
     write_folder(tmp_path, ["a", "b"])
     schema = parquet.read_schema(tmp_path / "part-00000.parquet")
     assert schema.metadata[b"bits"] == b"20"
@@ -602,7 +604,7 @@ def test_what_a_partition_says_of_itself(tmp_path):
 def test_partitions_without_a_readable_file(tmp_path):
     write_folder(tmp_path, ["a", "b"])
     nothing, none = pa.array([], pa.string()), bp.Codes(np.empty((0, 3), np.uint8), 20)
-    content = partitions.serialise(nothing, nothing, none, "a model", [("a", "/a", "x, y\n")])
+    content = partitions.to_parquet(nothing, nothing, none, "a model", [("a", "/a", "x, y\n")])
     (tmp_path / "part-00000.parquet").write_bytes(content)
     ids, codes, paths = joined(tmp_path)
     assert (len(ids), len(codes), len(paths)) == (0, 0, 0)
@@ -641,11 +643,11 @@ def test_damaged_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not written by Bitprint"):
         list(read_codes(tmp_path))
     write_folder(tmp_path, ["a", "b"], by="another")
-    with pytest.raises(ValueError, match="holds codes by another, not by a model"):
+    with pytest.raises(ValueError, match="contains codes by another, not by a model"):
         list(read_codes(tmp_path))
 
 
-def test_finished_partitions_are_told_by_their_files(tmp_path):
+def test_finished_partitions_are_found_by_file_name(tmp_path):
     write_folder(tmp_path, list("abcdefghijklmn"))
     (tmp_path / "part-00002.parquet").unlink()
     others = ("part-2.parquet", "part-000002.parquet", "part-00004.parquet", "part-x.parquet")
@@ -658,7 +660,7 @@ def test_finished_partitions_are_told_by_their_files(tmp_path):
 
 
 def declare_rows(path, rows, instead_of):
-    """Have the description at the end of a Parquet file say another number of rows."""
+    """Change the number of rows in the footer of a Parquet file."""
     content = path.read_bytes()
     size = int.from_bytes(content[-8:-4], "little")
     written, number = bytes([0x16, 2 * instead_of]), 2 * rows
@@ -673,14 +675,14 @@ def declare_rows(path, rows, instead_of):
     assert parquet.read_metadata(path).num_rows == rows
 
 
-def test_a_listing_that_claims_more_pictures_than_it_has_takes_no_time(tmp_path):
+def test_a_listing_with_a_wrong_row_count_fails_quickly(tmp_path):
     write_folder(tmp_path, ["a", "b", "c"], size=1)
     declare_rows(tmp_path / "_listing.parquet", 2**60, instead_of=3)
     with pytest.raises(ValueError, match=f"{2**60 - 3} of {2**60} partitions are missing"):
         read_codes(tmp_path)
     job = read_job(tmp_path)
     assert partitions.write_failed(tmp_path, job) == 0
-    with pytest.raises(ValueError, match=rf"damaged \(3 pictures in place of {2**60}\)"):
+    with pytest.raises(ValueError, match=rf"damaged \(3 images instead of {2**60}\)"):
         encoding._missing_parts(tmp_path, job, [0, 1, 2])
 
 
@@ -704,7 +706,7 @@ def test_a_listing_that_claims_more_pictures_than_it_has_takes_no_time(tmp_path)
         ("part-00000.parquet", {}, {"path": None}),
     ],
 )
-def test_files_that_cannot_be_are_refused_in_one_sentence(tmp_path, name, facts, columns):
+def test_invalid_files_are_refused_in_one_sentence(tmp_path, name, facts, columns):
     write_folder(tmp_path, ["a", "b"])
     assert len(joined(tmp_path)[1]) == 2
     table = parquet.read_table(tmp_path / name)
@@ -722,7 +724,7 @@ def test_files_that_cannot_be_are_refused_in_one_sentence(tmp_path, name, facts,
 
 
 @pytest.mark.parametrize("name", ["_listing.parquet", "part-00000.parquet"])
-def test_damage_that_arrow_describes_at_length_is_one_sentence(tmp_path, name):
+def test_multiline_arrow_errors_become_one_sentence(tmp_path, name):
     write_folder(tmp_path, ["a", "b"])
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[:-60] + b"\xff" * 52 + content[-8:])
@@ -736,7 +738,7 @@ def test_a_newer_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(partitions, "_VERSION", 2)
     write_folder(tmp_path, ["a", "b"])
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="of version 2, this is version 1; upgrade bitprint"):
+    with pytest.raises(ValueError, match="format version 2 is not supported"):
         read_codes(tmp_path)
 
 
@@ -754,7 +756,7 @@ def test_the_command_encodes_here_at_the_size_of_training(album, tmp_path, monke
     for wrong in ([], [str(tmp_path / "a"), "--out", str(tmp_path / "b")]):
         result = CliRunner().invoke(cli.app, [*arguments, *wrong])
         assert result.exit_code == 2
-        assert "give the file for the codes once" in result.output
+        assert "give the output file once" in result.output
     labels = ["--out", str(tmp_path / "b"), "--ray", "local", "--labels", "labels.csv"]
     result = CliRunner().invoke(cli.app, [*arguments, *labels])
     assert result.exit_code == 2

@@ -1,5 +1,7 @@
 import json
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,9 +139,9 @@ def test_repr_says_what_it_holds():
 
 @pytest.mark.parametrize("bits", [True, False, 0, -8, 8.0, "8", None, np.bool_(True)])
 def test_bits_are_a_whole_number_of_at_least_one(bits):
-    with pytest.raises(ValueError, match="bits must be a whole number of at least 1, got"):
+    with pytest.raises(ValueError, match="bits must be an integer >= 1, got"):
         Codes.from_packed(np.zeros((2, 1), np.uint8), bits)
-    with pytest.raises(ValueError, match="bits must be a whole number"):
+    with pytest.raises(ValueError, match="bits must be an integer"):
         check_bits(bits)
 
 
@@ -162,7 +164,7 @@ def test_bits_may_be_a_numpy_integer():
 )
 def test_packed_codes_have_one_form(packed):
     with pytest.raises(
-        ValueError, match=r"12-bit codes are packed as uint8 of shape \(N, 2\), got"
+        ValueError, match=r"packed codes of 12 bits must be uint8 of shape \(N, 2\), got"
     ):
         Codes.from_packed(packed, bits=12)
 
@@ -184,7 +186,7 @@ def test_padding_bits_must_be_zero(bits):
     "values", [[[0, 1]], [[1, 2]], [[-1, 0.5]], [[1, np.nan]], [["1", "-1"]], [[255, 1]]]
 )
 def test_other_values_than_signs_are_refused(values):
-    with pytest.raises(ValueError, match="signs are -1 or \\+1"):
+    with pytest.raises(ValueError, match="signs must be -1 and \\+1"):
         Codes.from_signs(values)
 
 
@@ -199,14 +201,16 @@ def test_zeros_among_the_signs_are_told_what_to_do(values):
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (2, 0), (0,)])
 def test_signs_have_two_dimensions(shape):
-    with pytest.raises(ValueError, match=r"signs have shape \(N, K\) with K >= 1"):
+    with pytest.raises(ValueError, match=r"signs must have shape \(N, K\) with K >= 1"):
         Codes.from_signs(np.ones(shape))
 
 
 def test_codes_of_different_lengths_do_not_mix():
     short, long = Codes.from_signs(np.ones((2, 9))), Codes.from_signs(np.ones((2, 10)))
     for mix in (lambda: short.hamming(long), lambda: Codes.concatenate([short, short, long])):
-        with pytest.raises(ValueError, match="codes of 9 and of 10 bits do not compare"):
+        with pytest.raises(
+            ValueError, match="cannot compare codes of 9 bits with codes of 10 bits"
+        ):
             mix()
     with pytest.raises(ValueError, match="nothing to concatenate"):
         Codes.concatenate([])
@@ -246,15 +250,25 @@ def test_saving_replaces_and_a_failed_save_keeps_the_old_file(saved, tmp_path):
     assert Codes.load(path) == codes[:2]
 
 
+def test_saved_codes_are_synced_with_their_folder(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+    )
+    folder = tmp_path.resolve() / "new"
+    Codes.from_signs(random_signs(5, 9)).save(folder / "codes")
+    assert synced == [str(tmp_path.resolve()), str(folder / "codes.partial"), str(folder)]
+
+
 def test_every_truncation_is_refused(saved):
     _, path = saved
     content = path.read_bytes()
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        with pytest.raises(ValueError, match="not a codes file, or a truncated one"):
+        with pytest.raises(ValueError, match="not a codes file, or truncated"):
             Codes.load(path)
     path.write_bytes(content + b"\0")
-    with pytest.raises(ValueError, match="not a codes file, or a truncated one"):
+    with pytest.raises(ValueError, match="not a codes file, or truncated"):
         Codes.load(path)
 
 
@@ -298,7 +312,10 @@ def test_another_version_is_refused(saved):
     _, path = saved
     packed = deserialise(path.read_bytes())
     save_file(packed, path, metadata_of(path) | {"version": "2"})
-    with pytest.raises(ValueError, match="codes of version 2, this is version 1; upgrade bitprint"):
+    with pytest.raises(
+        ValueError,
+        match="unknown format version 2, this Bitprint reads version 1; upgrade bitprint",
+    ):
         Codes.load(path)
 
 
@@ -354,7 +371,7 @@ def test_asarray_gives_signs_in_any_dtype():
     assert np.asarray(codes, np.float32).dtype == np.array(codes, dtype="f4", copy=True).dtype
     assert (codes.shape, codes.ndim, codes.dtype) == (signs.shape, signs.ndim, signs.dtype)
     assert np.concatenate([codes, codes]).shape == (4, 3)
-    with pytest.raises(ValueError, match="always a copy"):
+    with pytest.raises(ValueError, match="always makes a copy"):
         np.asarray(codes, copy=False)
 
 
@@ -392,7 +409,7 @@ def test_as_codes_reads_signs_in_any_form(form):
         (np.array([[160]], np.uint8), r"Codes.from_packed\(packed, bits=K\)"),
         ([1, -1], r"got \(2,\): for one code pass code\[None\]"),
         ([], "shape"),
-        ([["a", "b"]], "codes are numbers"),
+        ([["a", "b"]], "codes must be numbers"),
     ],
 )
 def test_as_codes_with_other_values_says_what_to_pass(values, message):
@@ -407,10 +424,10 @@ def test_from_signs_takes_a_tensor_with_gradients():
 
 
 def test_from_signs_of_outputs_names_the_comparison():
-    with pytest.raises(ValueError, match="for outputs of a network `outputs >= 0`"):
+    with pytest.raises(ValueError, match="for network outputs `outputs >= 0`"):
         Codes.from_signs([[0.3, -0.7]])
 
 
 def test_codes_by_two_indices_name_signs():
-    with pytest.raises(ValueError, match=r"for single bits: codes\.signs\(\)"):
+    with pytest.raises(ValueError, match=r"for single bits use codes\.signs\(\)"):
         Codes.from_signs([[1, -1]])[0, 1]

@@ -7,7 +7,7 @@ import bitprint as bp
 from bitprint import demo
 
 
-def test_demo_shows_the_whole_loop(tmp_path, monkeypatch):
+def test_demo_writes_plots_hits_and_a_model(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "BITS", (12, 24))
     shorter = {
         title: (name, options | ({"epochs": 3} if options else {}))

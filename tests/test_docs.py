@@ -1,4 +1,4 @@
-"""The pages in `docs/` run from top to bottom."""
+"""Run the Python of the pages in `docs/`, and check links, pictures and the list of results."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,8 @@ import pytest
 
 from bitprint.methods import METHODS, DeepHasher
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,23 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
     names: dict = {}
     exec("\n".join(blocks), names)
     EXPECTED[page](names, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [path.name for path in sorted((DOCS / "methods").glob("*.md")) if path.name != "index.md"],
+)
+def test_example_of_a_method_page_runs(page, tmp_path, monkeypatch):
+    text = (DOCS / "methods" / page).read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 1
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(blocks[0], names)
+    methods = re.search(r"<!-- measured: (.+?) -->", text)[1].split()
+    assert names["hasher"].name in methods
+    chance = 0.35 if page == "dsrh.md" else 0.1
+    assert names["report"].map > chance + 0.1
 
 
 def check_own_photos(names, printed):
@@ -65,9 +83,9 @@ def check_reproduce(names, printed):
 def check_add_a_method(names, printed):
     assert names["distances"][0] < names["distances"][-1]
     assert f"MAP {names['learned']:.3f}" in printed
-    sharpness = [row["beta"] for row in names["hasher"].history_]
-    assert sharpness == pytest.approx([1 + 0.1 * (epoch + 1) for epoch in range(60)])
-    assert METHODS.keys() >= {"sklsh", "hashnet"}
+    margins = [row["margin"] for row in names["hasher"].history_]
+    assert margins == pytest.approx([0.5 + 0.005 * (epoch + 1) for epoch in range(60)])
+    assert METHODS.keys() >= {"sklsh", "growing-margin"}
     page = (DOCS / "add_a_method.md").read_text()
     for path in re.findall(r"`((?:src|tests|tools)/[^`]+)`", page):
         assert "NAME" in path or (DOCS.parent / path).exists(), path
@@ -102,3 +120,34 @@ def test_every_picture_of_the_pages_exists():
     for page in DOCS.glob("*.md"):
         for name in re.findall(r"\]\((images/[^)]+)\)", page.read_text()):
             assert (DOCS / name).exists(), f"{page.name}: {name}"
+
+
+def outside_the_site():
+    return [*ROOT.glob("*.md"), *(ROOT / "results").rglob("*.md")]
+
+
+@pytest.mark.parametrize("page", outside_the_site(), ids=lambda page: page.name)
+def test_links_outside_the_site_lead_to_files(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if "://" not in target:
+            name, _, heading = target.partition("#")
+            file = page.parent / name if name else page
+            assert file.exists(), target
+            if heading:
+                titles = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
+                anchors = [
+                    re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles
+                ]
+                assert heading in anchors, target
+
+
+def test_results_readme_names_every_file():
+    text = (ROOT / "results" / "README.md").read_text("utf-8")
+    for file in (ROOT / "results").rglob("*.*"):
+        if file.name != "README.md":
+            name = file.relative_to(ROOT / "results").as_posix()
+            assert name in text, f"{name} is not in results/README.md"
+
+
+def test_results_readme_is_short():
+    assert len((ROOT / "results" / "README.md").read_text("utf-8").splitlines()) < 150

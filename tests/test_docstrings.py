@@ -1,17 +1,16 @@
-"""What readers are told to import is on the API page, documented in full, with examples that run.
+"""All public names are on the API page, with complete docstrings and examples that run.
 
-A name is public if it is a class or a function, and
+A class or function is public if
 - a package exports it in `__all__`, or
-- a page (README.md, docs/) or an example of a public name imports it or spells it out, or
-- the docstring of a public name refers to it, where it is a class, or
+- a page (README.md, docs/) or an example of a public name imports it or contains its full name, or
+- it is a class and the docstring of a public name refers to it, or
 - it is a method of the registry.
 
-docs/api.md shows each of them or, for a method of the registry, the page of that method does. What
-pages show
-- has a docstring of its own, with an example that shows a result; a function is called there;
-- has docstrings for its public methods and properties, and uses each of them in an example of the
-  class. One that overrides another, or that a protocol declares, needs none: it means the same.
-  Nor does one that other stores have in common with `Index`, whose examples use it.
+docs/api.md, or the page of a method of the registry, must show each public name. For each of them
+- its docstring must have an example with a result; the example of a function must call it;
+- its public methods and properties must have docstrings and be used in an example of the class.
+  Examples are not required for methods that override another one or that a protocol declares, and
+  for methods of stores that `Index` has too, since the examples of `Index` use them.
 """
 
 import ast
@@ -31,7 +30,7 @@ from bitprint.search.index import Index
 from bitprint.search.stores import Store
 
 for extra in ("fastapi", "fsspec", "psycopg", "pyarrow", "pymilvus"):
-    pytest.importorskip(extra, reason="parts of Bitprint cannot be imported without it")
+    pytest.importorskip(extra, reason="some modules of Bitprint need this package")
 
 ROOT = Path(__file__).parents[1]
 MODULES = {
@@ -59,7 +58,7 @@ def name_of(thing):
 
 
 def may_be_public(thing):
-    """Whether it is a class or a function of ours, rather than a module, a value or a method."""
+    """Return whether this is a class or function of Bitprint, not a module, value or method."""
     ours = (getattr(thing, "__module__", None) or "").startswith("bitprint")
     return (
         ours
@@ -71,7 +70,7 @@ def may_be_public(thing):
 def look_up(name):
     try:
         return resolve_name(name)
-    except (ImportError, AttributeError):  # a page may name what is no longer there, or no name
+    except (ImportError, AttributeError):  # a page can contain other or outdated names
         return None
 
 
@@ -94,7 +93,7 @@ def imports_in(code):
 
 @cache
 def shown():
-    """What pages show, by name."""
+    """Objects that the pages show, by name."""
     text = "\n".join(page.read_text("utf-8") for page in PAGES)
     things = map(resolve_name, re.findall(r"^::: (\S+)$", text, re.MULTILINE))
     return {name_of(thing): thing for thing in things}
@@ -102,7 +101,7 @@ def shown():
 
 @cache
 def classes():
-    """Full names of public classes by their own, which several may share."""
+    """Full names of public classes by class name; a name can occur several times."""
     found = {}
     for module, path in MODULES.items():
         for node in ast.parse(path.read_text("utf-8")).body:
@@ -112,20 +111,20 @@ def classes():
 
 
 def referred(docstring):
-    """Full names of the classes that a docstring spells in backticks, alone or after a module."""
+    """Full names of the classes in backticks in a docstring, with or without their module."""
     for module, name in re.findall(r"(?<!`)`((?:\w+\.)*)(\w+)`(?!`)", docstring or ""):
         full_names = classes().get(name, [])
         yield from (each for each in full_names if each == module + name or not module)
 
 
 def docstrings_of(thing):
-    """The docstring of something public, and those of its public methods and properties."""
+    """The docstring of a public object and of its public methods and properties."""
     members = members_of(thing) if inspect.isclass(thing) else ()
     return [thing.__doc__, *(member.__doc__ for _, member, _ in members)]
 
 
-def told():
-    """Pairs of a place and something that readers are told of there."""
+def mentioned():
+    """Pairs of a place and an object that is mentioned there."""
     for name, path in MODULES.items():
         if re.search(r"^__all__ =", path.read_text("utf-8"), re.MULTILINE):
             module = import_module(name)
@@ -146,7 +145,7 @@ def told():
 
 
 def members_of(cls):
-    """Public methods and properties: name, definition and class, but for those shown elsewhere."""
+    """Public methods and properties (name, definition, class), except those shown elsewhere."""
     kinds = (classmethod, staticmethod, property, cached_property)
     for owner in cls.__mro__:
         elsewhere = owner is not cls and name_of(owner) in shown()
@@ -166,7 +165,7 @@ def is_declared_elsewhere(name, owner):
 
 
 def faults_of(thing):
-    """What a public class or function lacks, in words."""
+    """Documentation problems of a public class or function."""
     examples = examples_in(thing.__doc__)
     if not examples:
         yield "has no docstring with an example"
@@ -188,7 +187,7 @@ def faults_of(thing):
 
 
 def docstrings_below(node, name):
-    """Name and docstring of a module, class or function, and of all that it defines."""
+    """Name and docstring of a module, class or function, and of its nested definitions."""
     yield name, ast.get_docstring(node)
     for inner in node.body:
         if isinstance(inner, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -197,7 +196,7 @@ def docstrings_below(node, name):
 
 @cache
 def written_examples():
-    """All examples that are written anywhere, by the name of what they belong to."""
+    """All examples in the sources, by the name of their module, class or function."""
     return {
         name: examples_in(docstring)
         for module, path in MODULES.items()
@@ -206,16 +205,16 @@ def written_examples():
     }
 
 
-def test_the_first_line_of_every_module_says_what_lives_there():
+def test_every_module_has_a_one_line_summary():
     for path in MODULES.values():
         first = path.read_text("utf-8").partition("\n")[0]
         assert re.fullmatch(r'r?"""\S.+\.(""")?', first), f"{path}: {first}"
 
 
-def test_pages_show_what_readers_are_told_of():
+def test_pages_show_all_public_names():
     missing = {
         f"{name_of(thing)}, which is in {place}"
-        for place, thing in told()
+        for place, thing in mentioned()
         if may_be_public(thing) and name_of(thing) not in shown()
     }
     assert not missing, "\n".join(["docs/api.md lacks", *sorted(missing)])
@@ -227,7 +226,7 @@ def test_public_names_are_documented_with_examples():
     assert not faults, "\n".join(["", *sorted(faults)])
 
 
-def test_every_example_is_found_by_what_runs_them():
+def test_every_example_is_collected_as_doctest():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     pytest_settings = settings["tool"]["pytest"]["ini_options"]
     assert "src" in pytest_settings["testpaths"]
@@ -243,7 +242,7 @@ def test_every_example_is_found_by_what_runs_them():
     assert found == written
 
 
-def test_only_examples_that_need_more_than_a_moment_are_not_run():
+def test_only_listed_examples_are_skipped():
     skipped = {
         name
         for name, examples in written_examples().items()
@@ -252,10 +251,10 @@ def test_only_examples_that_need_more_than_a_moment_are_not_run():
     assert skipped == set(NOT_RUN)
 
 
-class Told:
-    """A class with everything.
+class Complete:
+    """A class with complete documentation.
 
-    >>> Told().used()
+    >>> Complete().used()
     1
     """
 
@@ -267,13 +266,13 @@ class Told:
     def value(self):
         """Two.
 
-        >>> Told().value
+        >>> Complete().value
         2
         """
         return 2
 
 
-class Silent(Told):
+class Incomplete(Complete):
     def used(self):
         """Override."""
 
@@ -304,9 +303,9 @@ def resultless():
 @pytest.mark.parametrize(
     ("thing", "faults"),
     [
-        (Told, []),
+        (Complete, []),
         (
-            Silent,
+            Incomplete,
             [
                 "has no docstring with an example",
                 "uses unused in no example",
@@ -317,8 +316,8 @@ def resultless():
         (resultless, ["has an example without a result"]),
     ],
 )
-def test_what_is_lacking_is_named(thing, faults, monkeypatch):
-    for cls in (Told, Silent):
+def test_faults_are_found(thing, faults, monkeypatch):
+    for cls in (Complete, Incomplete):
         monkeypatch.setattr(cls, "__module__", "bitprint.sample")
-    monkeypatch.setitem(shown(), name_of(Told), Told)
+    monkeypatch.setitem(shown(), name_of(Complete), Complete)
     assert list(faults_of(thing)) == faults

@@ -1,4 +1,4 @@
-"""Export to ONNX: codes from onnxruntime are ours, bit for bit."""
+"""Export to ONNX: codes from onnxruntime equal those of Bitprint."""
 
 import json
 import logging
@@ -43,7 +43,7 @@ def assert_same_codes(encoder, path, images):
 
 
 @pytest.mark.parametrize("method", ["dsdh", "dsdh-b", "dlbhc", "ninh"])
-def test_a_deep_model_gives_our_codes_for_any_number_of_pictures(method, tmp_path):
+def test_a_deep_model_gives_the_same_codes_for_any_batch(method, tmp_path):
     encoder = deep_encoder(method)
     checked = export_onnx(encoder, tmp_path / "model.onnx")
     assert checked.bits == 16 * 12
@@ -58,7 +58,7 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
         export_onnx(deep_encoder(), tmp_path / "model.onnx")
 
 
-def test_remarks_that_nobody_can_act_on_are_silent(tmp_path, monkeypatch):
+def test_export_prints_no_warnings(tmp_path, monkeypatch):
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     original, loud = torch.onnx.export, []
 
@@ -76,7 +76,7 @@ def test_remarks_that_nobody_can_act_on_are_silent(tmp_path, monkeypatch):
     assert (loud, logger.level) == ([False], level)
 
 
-def test_a_model_that_sees_mirror_images_does_so_elsewhere(tmp_path):
+def test_averaging_with_mirrored_images_is_exported(tmp_path):
     encoder = deep_encoder(mirror=True)
     export_onnx(encoder, tmp_path / "model.onnx")
     outputs, _ = run(tmp_path / "model.onnx", SCENES.pixels)
@@ -85,8 +85,8 @@ def test_a_model_that_sees_mirror_images_does_so_elsewhere(tmp_path):
     np.testing.assert_allclose(outputs, mirrored, atol=1e-4)
 
 
-def test_resizing_and_normalising_are_inside(tmp_path):
-    """EfficientNet-Lite0 takes 224 pixels; the pictures here have 40."""
+def test_the_graph_resizes_and_normalizes(tmp_path):
+    """The input of EfficientNet-Lite0 has 224 pixels; these images have 40."""
     features = Features("efficientnet-lite0", 40)
     encoder = Encoder(bp.create("itq", bits=16).fit(features(SCENES.pixels)), features)
     export_onnx(encoder, tmp_path / "model.onnx", pictures=2)
@@ -104,7 +104,7 @@ def test_a_deep_model_on_features(tmp_path):
     assert_same_codes(encoder, tmp_path / "model.onnx", SCENES.pixels[:8])
 
 
-def test_the_file_says_what_it_takes_and_gives(tmp_path):
+def test_the_metadata_describes_input_and_output(tmp_path):
     encoder = deep_encoder()
     export_onnx(encoder, tmp_path / "model.onnx")
     _, session = run(tmp_path / "model.onnx", SCENES.pixels[:1])
@@ -138,9 +138,9 @@ def of_alpha(scene):
         of_alpha,
         lambda scene: Image.fromarray(scene[..., 0].astype(np.uint16) * 201 + 77),
     ],
-    ids=["colour", "grey", "palette", "alpha", "16 bit"],
+    ids=["color", "gray", "palette", "alpha", "16 bit"],
 )
-def test_the_lines_of_the_page_give_the_code_of_a_file(drawn, tmp_path, monkeypatch):
+def test_the_example_in_the_docs_computes_the_same_code(drawn, tmp_path, monkeypatch):
     page = (Path(__file__).parents[1] / "docs" / "own_photos.md").read_text()
     (lines,) = (block for block in page.split("```") if "InferenceSession" in block)
     encoder = deep_encoder()
@@ -154,9 +154,11 @@ def test_the_lines_of_the_page_give_the_code_of_a_file(drawn, tmp_path, monkeypa
     assert names["code"].tobytes() == encoder.encode([picture]).packed[0].tobytes()
 
 
-def test_what_cannot_be_exported_is_refused_in_one_sentence(tmp_path):
+def test_models_that_cannot_be_exported_are_refused(tmp_path):
     pixels = Encoder(bp.create("itq", bits=12).fit(SCENES))
-    with pytest.raises(ValueError, match="takes pixels, which is no network"):
+    with pytest.raises(
+        ValueError, match="uses pixels features, which are not computed by a network"
+    ):
         export_onnx(pixels, tmp_path / "model.onnx")
     features = Features("small", 40)
     kernel = bp.create("ksh", bits=12, anchors=10).fit(features(SCENES.pixels), LABELS)

@@ -1,4 +1,4 @@
-"""Every parser on mutated samples: a value, or one sentence that says what is wrong."""
+"""All parsers on mutated samples: each input is read or refused with one sentence."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ from fuzz.tensors import unpack
 
 ROOT = Path(__file__).parents[1]
 MUTATIONS = {"mat": 30, "cifar10": 100, "photos": 100}
-# Archives of too few images are refused, whatever else is right about them.
+# The archives have too few images and are always refused.
 NEVER_READ = ("cifar10",)
 NEEDS = {"partitions": "pyarrow", "upload": "fastapi"}
 FRAMED = [name for name in TARGETS if name not in ("table", "nuswide")]
@@ -57,7 +57,7 @@ def test_a_parser_reads_or_refuses(name, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FRAMED)
-def test_changes_inside_of_the_frame_get_past_its_checksums(name, tmp_path):
+def test_changes_inside_the_frame_pass_its_checksums(name, tmp_path):
     target = target_of(name)
     seeds, rng = seeds_of(name), random.Random(1)
     changed = [change_inside(target.mutate, rng.choice(seeds), rng, seeds) for _ in range(60)]
@@ -113,8 +113,8 @@ def sums_of_index(data):
         ("photos", sums_of_index),
     ],
 )
-def test_sums_fit_whatever_was_changed_inside_of_the_frame(name, sums):
-    """But for tensors of which there is no sum, since NumPy or torch cannot read them."""
+def test_checksums_are_valid_after_changes_inside_the_frame(name, sums):
+    """Except for tensors that NumPy or torch cannot read, which have no checksum."""
     target, seed, rng = find_target(name), seeds_of(name)[0], random.Random(2)
     checked = 0
     for _ in range(60):
@@ -133,8 +133,8 @@ def refusal(target, data, folder):
 
 
 @pytest.mark.parametrize("name", ["codes", "quantised", "checkpoint", "model"])
-def test_without_them_no_changed_byte_is_read(name, tmp_path):
-    """What the mutations are for: nothing else gets past a checksum over all that counts."""
+def test_a_changed_byte_is_refused(name, tmp_path):
+    """Only mutations with valid checksums reach the code behind the checksum."""
     target, seed = find_target(name), seeds_of(name)[-1]
     for place in range(len(seed) - 20, len(seed)):
         changed = seed[:place] + bytes([seed[place] ^ 1]) + seed[place + 1 :]
@@ -159,7 +159,7 @@ def fails(error):
         ValueError(),
     ],
 )
-def test_anything_but_one_sentence_is_a_finding(error, tmp_path):
+def test_other_errors_are_findings(error, tmp_path):
     with pytest.raises(AssertionError):
         judge(fails(error), b"", tmp_path)
 
@@ -168,11 +168,11 @@ def test_a_refusal_names_the_file(tmp_path):
     good = fails(ValueError(f"{tmp_path}/a: damaged"))._replace(names_file=True)
     bad = fails(ValueError("damaged"))._replace(names_file=True)
     assert judge(good, b"", tmp_path) == "refused"
-    with pytest.raises(AssertionError, match="the file is not named"):
+    with pytest.raises(AssertionError, match="does not contain the path"):
         judge(bad, b"", tmp_path)
 
 
-def test_a_process_apart_tells_the_same(tmp_path):
+def test_isolated_parsers_have_the_same_outcomes(tmp_path):
     def parse(data, folder):
         if data == b"crash":
             os.abort()
@@ -181,14 +181,14 @@ def test_a_process_apart_tells_the_same(tmp_path):
         if data == b"find":
             raise KeyError("no")
 
-    target = Target(parse, list, names_file=False, apart=True)
+    target = Target(parse, list, names_file=False, isolated=True)
     outcomes = [judge(target, data, tmp_path) for data in (b"", b"refuse", b"crash")]
     assert outcomes == ["read", "refused", "crashed"]
-    with pytest.raises(AssertionError, match="process apart"):
+    with pytest.raises(AssertionError, match="child process"):
         judge(target, b"find", tmp_path)
 
 
-# What no parser may do to the process, in processes of their own
+# Hangs, memory use and findings, each in a new process
 
 
 def run_program(*lines):
@@ -203,15 +203,17 @@ def run_program(*lines):
     )
 
 
-@pytest.mark.parametrize(("apart", "said"), [(False, "Timeout"), (True, "not done after 1 seco")])
-def test_a_parser_that_hangs_is_a_finding(tmp_path, apart, said):
+@pytest.mark.parametrize(
+    ("isolated", "message"), [(False, "Timeout"), (True, "not finished after 1 seco")]
+)
+def test_a_parser_that_hangs_is_a_finding(tmp_path, isolated, message):
     ended = run_program(
         "harness.MOST_SECONDS = 1",
-        f"target = harness.Target(lambda data, folder: time.sleep(60), list, apart={apart})",
+        f"target = harness.Target(lambda data, folder: time.sleep(60), list, isolated={isolated})",
         f"harness.judge(target, b'', pathlib.Path({str(tmp_path)!r}))",
     )
     assert ended.returncode == 1
-    assert said in ended.stdout
+    assert message in ended.stdout
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
@@ -228,7 +230,7 @@ def test_a_parser_that_takes_much_memory_is_a_finding(tmp_path, size, found):
 
 
 @pytest.mark.parametrize("guided", [False, True])
-def test_a_finding_is_kept_and_the_exit_code_says_so(tmp_path, guided):
+def test_a_finding_is_saved_and_sets_the_exit_code(tmp_path, guided):
     if guided:
         pytest.importorskip("atheris")
     ended = run_program(
@@ -238,7 +240,7 @@ def test_a_finding_is_kept_and_the_exit_code_says_so(tmp_path, guided):
         "target = running.Target(parse, lambda: [b'some text'], lambda data, rng: data + b'Z')",
         "scratch = running.FINDINGS / 'scratch'",
         "scratch.mkdir()",
-        f"fuzz = running.{'fuzz_with_atheris' if guided else 'fuzz_plainly'}",
+        f"fuzz = running.{'fuzz_with_atheris' if guided else 'fuzz_randomly'}",
         "fuzz('sample', target, 20, 0, scratch, [0, 0, 0])",
     )
     assert ended.returncode != 0

@@ -1,4 +1,4 @@
-"""A model as bytes: what `to_bytes` returns and `load_bytes` reads."""
+"""Models as bytes: `to_bytes` and `load_bytes`."""
 
 import hashlib
 import pickle
@@ -16,7 +16,7 @@ LABELS = np.arange(60) % 3
 
 
 @pytest.mark.parametrize("name", ["itq", "sdh", "fasth", "dsdh"])
-def test_bytes_bring_back_the_same_codes(name):
+def test_bytes_give_the_same_codes(name):
     options = {"epochs": 1, "device": "cpu"} if name == "dsdh" else {}
     hasher = bp.create(name, bits=4, **options).fit(FEATURES, LABELS)
     twin = bp.load_bytes(hasher.to_bytes())
@@ -24,7 +24,7 @@ def test_bytes_bring_back_the_same_codes(name):
     assert np.array_equal(twin.project(FEATURES), hasher.project(FEATURES))
 
 
-def test_bytes_hold_what_save_writes(tmp_path):
+def test_bytes_contain_the_saved_files(tmp_path):
     hasher = bp.create("itq", bits=4).fit(FEATURES)
     hasher.save(tmp_path, data="drawn")
     parts = read_tensors(hasher.to_bytes(data="drawn"))
@@ -38,15 +38,15 @@ def test_a_network_on_pictures_as_bytes():
     assert bp.load_bytes(hasher.to_bytes()).encode(pictures) == hasher.encode(pictures)
 
 
-def test_damaged_bytes_are_noticed():
+def test_damaged_bytes_are_refused():
     data = bp.create("lsh", bits=2).fit(FEATURES[:4, :3]).to_bytes()
-    content = 8 + int.from_bytes(data[:8], "little")  # behind the header of the container
+    content = 8 + int.from_bytes(data[:8], "little")  # after the header of the container
     for place in range(content, len(data), 7):
         damaged = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         with pytest.raises(ValueError, match="checksum of the model does not match"):
             bp.load_bytes(damaged)
     for size in range(0, len(data), 50):
-        with pytest.raises(ValueError, match="not the bytes of a model"):
+        with pytest.raises(ValueError, match="not a complete serialized model"):
             bp.load_bytes(data[:size])
 
 
@@ -60,7 +60,7 @@ def test_damaged_bytes_are_noticed():
     ],
 )
 def test_other_bytes_are_refused(data):
-    with pytest.raises(ValueError, match="not the bytes of a model"):
+    with pytest.raises(ValueError, match=r"not a (complete )?serialized model"):
         bp.load_bytes(data)
 
 

@@ -1,4 +1,4 @@
-"""What scikit-learn's users do with a hasher: pipelines, grid search, score, frames, names."""
+"""Hashers in scikit-learn: pipelines, grid search, score, data frames, feature names."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,9 @@ def create(name):
 def test_fit_by_any_name_of_labels_is_the_same(name):
     expected = create(name).fit(FEATURES, CLASSES).encode(FEATURES)
     assert create(name).fit(X=FEATURES, y=CLASSES).encode(FEATURES) == expected
-    assert create(name).fit(FEATURES, labels=CLASSES).encode(FEATURES) == expected
+    with pytest.warns(DeprecationWarning, match="pass the labels as y") as caught:
+        assert create(name).fit(FEATURES, labels=CLASSES).encode(FEATURES) == expected
+    assert caught[0].filename == __file__
 
 
 @every_shallow
@@ -68,7 +70,7 @@ def test_fit_with_names_and_something_else_is_refused(missing):
 
 
 def test_fit_with_words_as_features_is_refused():
-    with pytest.raises(ValueError, match=r"features are numbers: could not convert .*'red'"):
+    with pytest.raises(ValueError, match=r"features must be numbers: could not convert .*'red'"):
         bp.create("itq", 2).fit(np.array([[1.0, "red"], [2.0, "blue"]], object))
 
 
@@ -76,7 +78,7 @@ def test_fit_with_words_as_features_is_refused():
 
 
 def loops(queries, codes, labels):
-    """MAP with each item out of its own list; the mean over many random orders of ties."""
+    """Return the leave-one-out MAP, averaged over many random orders of ties."""
     rng = np.random.default_rng(1)
     found = []
     for i in range(len(labels)):
@@ -127,13 +129,13 @@ def test_score_of_an_image_set_uses_its_labels():
 
 def test_score_without_labels_is_refused():
     hasher = bp.create("lsh", 8).fit(FEATURES)
-    with pytest.raises(ValueError, match="score compares codes by labels: give them as y"):
+    with pytest.raises(ValueError, match="score needs labels; pass them as y"):
         hasher.score(FEATURES)
     with pytest.raises(ValueError, match="60 images but 59 labels"):
         hasher.score(FEATURES, CLASSES[:-1])
 
 
-# ---- scikit-learn's tools
+# ---- pipelines and search
 
 
 def test_grid_search_chooses_the_option_with_the_best_score():
@@ -203,12 +205,12 @@ def test_output_as_a_frame_names_the_bits(frame):
 def test_a_failed_fit_leaves_the_learned_columns(frame):
     hasher = bp.create("itq", 8).fit(frame)
     codes = hasher.encode(frame)
-    with pytest.raises(ValueError, match="at most as many bits"):
+    with pytest.raises(ValueError, match="bits must be at most the number of features"):
         hasher.fit(FEATURES[:, :5])
     assert hasher.encode(frame) == codes
 
 
 def test_transform_to_codes_that_are_no_signs_is_refused():
     hasher = bp.create("dqn", 8, epochs=1).fit(FEATURES, CLASSES)
-    with pytest.raises(ValueError, match="codes of dqn are not signs; use encode, or project"):
+    with pytest.raises(ValueError, match="codes of dqn are not binary; use encode or project"):
         hasher.transform(FEATURES)

@@ -1,4 +1,4 @@
-"""The soak: each kind of fault for a moment, and that it would notice what it looks for."""
+"""The soak: a short run of each kind of fault, and the detection of violations."""
 
 import os
 import random
@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -16,15 +15,15 @@ import pytest
 from bitprint.search.index import Index
 from soak import disk, encoding, indexing, serving, training
 from soak.__main__ import KINDS, main, soak, table
-from soak.bytes import FORMATS, Bytes, damage, make_index, read_index
-from soak.rounds import Kind, Round
+from soak.bytes import FORMATS, ByteFaults, damage
+from soak.rounds import FaultKind, Round
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def short():
-    """What a run prints in which every kind has had its turn."""
+    """A short run in which every kind of fault is injected."""
     command = [sys.executable, "-m", "soak", "--minutes", "0", "--seed", "1"]
     threads = {"OMP_NUM_THREADS": "1"}
     return subprocess.run(
@@ -35,8 +34,8 @@ def short():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs SIGKILL and a fork server")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_faults_of_each_kind_do_no_harm(short, kind):
-    if any(find_spec(name) is None for name in kind.needs):
-        pytest.skip(f"{' or '.join(kind.needs)} is not installed")
+    if kind.missing():
+        pytest.skip(f"{' and '.join(kind.missing())}: not installed")
     row = re.search(
         rf"^{kind.name} +\d+ +(\d+) +([\d,]+) +([\d,]+) +\d+ +(\d+)$", short.stdout, re.M
     )
@@ -47,29 +46,29 @@ def test_faults_of_each_kind_do_no_harm(short, kind):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs SIGKILL and a fork server")
-def test_a_run_without_violations_says_so(short):
+def test_a_run_without_violations_reports_no_loss(short):
     assert short.returncode == 0, short.stdout + short.stderr
-    assert short.stdout.startswith("faults for 0 minutes with seed 1\n")
+    assert short.stdout.startswith("injecting faults for 0 minutes with seed 1\n")
     assert re.search(
         r"\n\d+ faults injected with seed 1; nothing acknowledged was lost\n$", short.stdout
     )
 
 
-# What the soak would notice
+# Detection of violations
 
 
-class Harmless(Kind):
+class Harmless(FaultKind):
     name = "harmless"
 
-    def strike(self):
+    def inject(self):
         return Round(faults=2, checked=3, unnoticed={"text": 1})
 
 
-class Failing(Kind):
+class Failing(FaultKind):
     name = "failing"
     closed = 0
 
-    def strike(self):
+    def inject(self):
         (self.folder / "mark").touch(exist_ok=False)
         if self.rng.random() < 2:
             raise KeyError("lost")
@@ -79,7 +78,7 @@ class Failing(Kind):
         Failing.closed += 1
 
 
-def test_whatever_is_raised_is_a_violation_and_the_kind_starts_anew(tmp_path, capsys):
+def test_any_error_is_a_violation_and_restarts_the_kind(tmp_path, capsys):
     tallies = soak([Harmless, Failing], 0.05, 0, tmp_path)
     harmless, failing = tallies
     assert (harmless.faults, harmless.checked) == (2 * harmless.rounds, 3 * harmless.rounds)
@@ -99,15 +98,15 @@ def test_whatever_is_raised_is_a_violation_and_the_kind_starts_anew(tmp_path, ca
     ]
 
 
-@pytest.mark.parametrize(("struck_early", "rounds"), [(0, 1), (3, 4), (99, 20)])
-def test_a_kind_goes_on_until_a_fault_came_after_a_promise(struck_early, rounds, tmp_path):
-    class Late(Kind):
+@pytest.mark.parametrize(("early_rounds", "rounds"), [(0, 1), (3, 4), (99, 20)])
+def test_a_kind_runs_until_it_has_checked_something(early_rounds, rounds, tmp_path):
+    class Late(FaultKind):
         name = "late"
         rounds = 0
 
-        def strike(self):
+        def inject(self):
             Late.rounds += 1
-            return Round(faults=1, checked=int(Late.rounds > struck_early))
+            return Round(faults=1, checked=int(Late.rounds > early_rounds))
 
     late, harmless = soak([Late, Harmless], 0, 0, tmp_path)
     assert late.rounds == rounds
@@ -121,22 +120,22 @@ class Stubborn(Harmless):
         raise OSError("still there")
 
 
-def test_what_cannot_be_stopped_is_a_violation_and_the_others_are_stopped(tmp_path):
+def test_an_error_on_close_is_a_violation_and_others_close(tmp_path):
     Failing.closed = 0
     stubborn, failing = soak([Stubborn, Failing], 0, 0, tmp_path)
     assert stubborn.violations == ["round 1: OSError: still there"]
     assert failing.rounds == Failing.closed == 1
 
 
-def test_the_exit_code_and_the_last_line_tell_of_a_loss(monkeypatch, capfd):
+def test_the_exit_code_and_the_last_line_report_a_loss(monkeypatch, capfd):
     monkeypatch.setattr("soak.__main__.KINDS", [Harmless, Failing])
     assert main(["--minutes", "0", "--seed", "5", "--only", "harmless"]) == 0
     *_, last = capfd.readouterr().out.splitlines()
     assert last == "2 faults injected with seed 5; nothing acknowledged was lost"
     assert main(["--minutes", "0", "--seed", "5"]) == 1
     first, *_, violated, again, last = capfd.readouterr().out.splitlines()
-    assert first == "faults for 0 minutes with seed 5"
-    assert violated == "violated, failing, round 1: KeyError: 'lost'"
+    assert first == "injecting faults for 0 minutes with seed 5"
+    assert violated == "violation in failing, round 1: KeyError: 'lost'"
     assert "python -m soak --seed 5 --only failing" in again
     assert last == "3 faults injected with seed 5; 1 violations"
 
@@ -154,15 +153,15 @@ def test_a_seed_is_drawn_and_printed_if_none_is_given(monkeypatch, capfd):
 
 
 def drawing(name, seconds, further=0):
-    """Make a kind that takes its time over each round, notes what it draws, and draws further."""
+    """Return a kind with slow rounds that records its draws, and then makes `further` draws."""
 
-    class Drawing(Kind):
+    class Drawing(FaultKind):
         drawn: ClassVar = []
 
         def prepare(self):
             self.drawn.append(self.rng.random())
 
-        def strike(self):
+        def inject(self):
             time.sleep(seconds)
             self.drawn.append(self.rng.random())
             for _ in range(further):
@@ -173,7 +172,7 @@ def drawing(name, seconds, further=0):
     return Drawing
 
 
-def test_what_a_kind_draws_depends_on_the_seed_alone(tmp_path):
+def test_draws_of_a_kind_depend_only_on_the_seed(tmp_path):
     alone, other, seed = (drawing("a", 0.001) for _ in range(3))
     beside = drawing("a", 0.001, further=3)
     soak([alone], 0.05, 3, tmp_path / "1")
@@ -189,7 +188,7 @@ def test_what_a_kind_draws_depends_on_the_seed_alone(tmp_path):
 
 
 class Dishonest:
-    """A victim that acknowledges `lead` calls more than it has made."""
+    """A child that acknowledges `lead` more calls than it has made."""
 
     lead = 0
 
@@ -218,20 +217,20 @@ class Dishonest:
 
 @pytest.mark.parametrize(("lead", "noticed"), [(-1, False), (0, False), (1, True), (-2, True)])
 def test_a_writer_that_acknowledges_too_early_is_noticed(tmp_path, monkeypatch, lead, noticed):
-    monkeypatch.setattr(indexing, "Victim", Dishonest)
+    monkeypatch.setattr(indexing, "Child", Dishonest)
     monkeypatch.setattr(indexing, "_LONGEST_LIFE", 0)
     monkeypatch.setattr(Dishonest, "lead", lead)
-    monkeypatch.setattr(indexing.Indexing, "compactions", 0.0)  # each call changes what is held
-    kind = indexing.Indexing(tmp_path, random.Random(0))
+    monkeypatch.setattr(indexing.IndexingFaults, "compactions", 0.0)  # each call changes the ids
+    kind = indexing.IndexingFaults(tmp_path, random.Random(0))
     if noticed:
-        with pytest.raises(AssertionError, match="the index holds neither"):
-            kind.strike()
+        with pytest.raises(AssertionError, match="the index matches neither"):
+            kind.inject()
     else:
-        assert kind.strike().faults == 1
+        assert kind.inject().faults == 1
 
 
 class Idle:
-    """A victim that does nothing, and says that it did all."""
+    """A child that does nothing and acknowledges everything."""
 
     acknowledged = ("full", "full", "full")
 
@@ -246,7 +245,7 @@ class Idle:
 
 
 def kind_without_preparation(monkeypatch, module, kind, folder):
-    monkeypatch.setattr(module, "Victim", Idle)
+    monkeypatch.setattr(module, "Child", Idle)
     monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(kind, "prepare", lambda self: None)
     made = kind(folder, random.Random(0))
@@ -254,67 +253,67 @@ def kind_without_preparation(monkeypatch, module, kind, folder):
     return made
 
 
-@pytest.mark.parametrize("part", training.Ended._fields)
-def test_a_run_that_ends_otherwise_is_noticed(tmp_path, monkeypatch, part):
-    kind = kind_without_preparation(monkeypatch, training, training.Training, tmp_path)
-    ended = training.Ended(b"codes", b"weights", [{"loss": "1"}])
+@pytest.mark.parametrize("part", training.TrainingResult._fields)
+def test_a_run_with_another_result_is_noticed(tmp_path, monkeypatch, part):
+    kind = kind_without_preparation(monkeypatch, training, training.TrainingFaults, tmp_path)
+    ended = training.TrainingResult(b"codes", b"weights", [{"loss": "1"}])
     kind._expected = dict.fromkeys(training._RUNS, ended)
     kind._seconds = dict.fromkeys(training._RUNS, 0.0)
-    monkeypatch.setattr(training, "read_ended", lambda run: ended)
-    assert kind.strike().faults >= 1
-    monkeypatch.setattr(training, "read_ended", lambda run: ended._replace(**{part: b"other"}))
+    monkeypatch.setattr(training, "read_result", lambda run: ended)
+    assert kind.inject().faults >= 1
+    monkeypatch.setattr(training, "read_result", lambda run: ended._replace(**{part: b"other"}))
     with pytest.raises(AssertionError, match=f"{part} differ after"):
-        kind.strike()
+        kind.inject()
 
 
-def test_a_code_that_was_seen_and_is_lost_is_noticed(tmp_path, monkeypatch):
-    kind = kind_without_preparation(monkeypatch, encoding, encoding.Encoding, tmp_path)
+def test_a_lost_code_is_noticed(tmp_path, monkeypatch):
+    kind = kind_without_preparation(monkeypatch, encoding, encoding.EncodingFaults, tmp_path)
     kind._album = kind._model = tmp_path
     kind._expected = {"a": b"1", "b": b"2"}
     held = kind._expected
     monkeypatch.setattr(encoding, "read_codes", lambda path: held)
-    assert kind.strike().faults >= 1
+    assert kind.inject().faults >= 1
     seen = iter([held, {"a": b"1"}])
     monkeypatch.setattr(encoding, "read_codes", lambda path: next(seen))
-    with pytest.raises(AssertionError, match="codes that were there are lost"):
-        kind.strike()
+    with pytest.raises(AssertionError, match="stored codes are lost"):
+        kind.inject()
 
 
 @pytest.mark.parametrize(
-    ("stored", "left", "said"),
+    ("stored", "left", "message"),
     [
         (set(range(6)), b"old", None),
-        (set(range(4)), b"old", "not the 3 batches"),
-        (set(range(6)), b"half", "not what it was before"),
+        (set(range(4)), b"old", "differs from the 3 acknowledged batches"),
+        (set(range(6)), b"half", "an old file was changed"),
     ],
 )
-def test_what_a_full_disk_loses_is_noticed(tmp_path, monkeypatch, stored, left, said):
-    monkeypatch.setattr(disk, "Victim", Idle)
-    monkeypatch.setattr(disk.Disk, "prepare", lambda self: None)
-    kind = disk.Disk(tmp_path, random.Random(0))
+def test_a_loss_on_a_full_disk_is_noticed(tmp_path, monkeypatch, stored, left, message):
+    monkeypatch.setattr(disk, "Child", Idle)
+    monkeypatch.setattr(disk.DiskFaults, "prepare", lambda self: None)
+    kind = disk.DiskFaults(tmp_path, random.Random(0))
     kind._rounds, kind._kept, kind._contents = 0, tmp_path / "kept", {"file": b"old"}
     monkeypatch.setattr(disk, "stored_ids", lambda path: stored)
     monkeypatch.setattr(disk, "read_all", lambda folder: {"file": left})
-    if said is None:
-        assert kind.strike().faults == 4
+    if message is None:
+        assert kind.inject().faults == 4
     else:
-        with pytest.raises(AssertionError, match=said):
-            kind.strike()
+        with pytest.raises(AssertionError, match=message):
+            kind.inject()
 
 
 @pytest.mark.parametrize(
-    ("status", "results", "said"),
+    ("status", "results", "message"),
     [
-        (200, [{"id": "other", "distance": 0}], "was added, and is not found"),
-        (200, [{"id": serving.key_of("/a.png"), "distance": 1}], "was added, and is not found"),
+        (200, [{"id": "other", "distance": 0}], "was added but is not found"),
+        (200, [{"id": serving.key_of("/a.png"), "distance": 1}], "was added but is not found"),
         (500, [], "500"),
     ],
 )
-def test_an_answer_without_the_picture_is_noticed(monkeypatch, status, results, said):
+def test_an_answer_without_the_image_is_noticed(monkeypatch, status, results, message):
     answer = serving.httpx.Response(status, json={"results": results})
-    monkeypatch.setattr(serving, "post", lambda url, picture: answer)
-    with pytest.raises(AssertionError, match=said):
-        serving.ask("http://here", "/a.png", b"")
+    monkeypatch.setattr(serving, "search", lambda url, image: answer)
+    with pytest.raises(AssertionError, match=message):
+        serving.check_found("http://here", "/a.png", b"")
 
 
 def test_states_follow_the_plan():
@@ -348,41 +347,19 @@ def test_damage_is_of_one_byte():
     assert min(lengths) < -50
 
 
-def test_a_format_whose_checksum_says_nothing_is_noticed(tmp_path, monkeypatch):
+def test_an_ineffective_checksum_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr("bitprint.codes._checksum", lambda packed, bits: "the same")
     monkeypatch.setattr("soak.bytes._FAULTS_PER_ROUND", 200)
-    kind = Bytes(tmp_path, random.Random(0))
-    with pytest.raises(AssertionError, match=r"codes, .* read otherwise, without a word"):
-        kind.strike()
+    kind = ByteFaults(tmp_path, random.Random(0))
+    with pytest.raises(AssertionError, match=r"codes, .* reads differently without an error"):
+        kind.inject()
 
 
-def test_an_error_that_is_no_sentence_is_noticed(tmp_path, monkeypatch):
+def test_an_error_of_several_lines_is_noticed(tmp_path, monkeypatch):
     def fail(folder):
         raise ValueError("two\nlines")
 
-    kind = Bytes(tmp_path, random.Random(0))
+    kind = ByteFaults(tmp_path, random.Random(0))
     monkeypatch.setitem(FORMATS, "codes", FORMATS["codes"]._replace(read=fail))
-    with pytest.raises(AssertionError, match="not one sentence"):
-        kind.strike()
-
-
-def test_damage_to_what_finds_attachments_does_not_hide_them(tmp_path):
-    make_index(tmp_path)
-    path = tmp_path / "a.bp"
-    content, expected = path.read_bytes(), read_index(tmp_path)
-    last = len(content) - 16_384  # the page of SQLite's own index over their names
-    changed = [place for place in range(last, len(content)) if content[place]]
-    assert len(changed) > 5  # most of the page is empty
-    for place in changed:
-        for damaged in (
-            content[:place],
-            content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :],
-        ):
-            for part in tmp_path.glob("a.bp*"):
-                part.unlink()
-            path.write_bytes(damaged)
-            try:
-                found = read_index(tmp_path)
-            except ValueError:
-                continue
-            assert found == expected
+    with pytest.raises(AssertionError, match="expected one sentence"):
+        kind.inject()

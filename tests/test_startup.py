@@ -1,4 +1,4 @@
-"""Quick commands do not import what takes long: modules are looked at in a fresh process."""
+"""Fast commands do not import slow packages; each command runs in a new process."""
 
 import json
 import os
@@ -27,7 +27,7 @@ finally:
 
 def imported(*arguments):
     """Run a command that must succeed; return the packages that it imported."""
-    # Where coverage is measured in child processes, it would import modules of its own.
+    # Measuring coverage in child processes would import more modules.
     environment = {name: value for name, value in os.environ.items() if "COV" not in name}
     command = [sys.executable, "-c", REPORT, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -1,8 +1,13 @@
-"""Methods and backbones that users register, and the classes of methods as public names."""
+"""User-defined methods and backbones, built-in methods, and public class names."""
 
+import ast
 import json
+import os
+import shutil
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,15 +17,17 @@ from typer.testing import CliRunner
 import bitprint as bp
 from bitprint.cli import app
 from bitprint.methods import FeatureHasher, method
+from bitprint.methods._registry import GROUPS
 from bitprint.nets import Trunk, create_trunk, list_backbones
 from bitprint.nets.small import Small
+from bitprint.utils.discovery import decorated_classes
 
 FEATURES = np.random.default_rng(0).standard_normal((20, 6)).astype(np.float32)
 PIXELS = np.random.default_rng(1).integers(0, 256, (12, 8, 8, 3), np.uint8)
 
 
 def define(**attributes):
-    """A class that has the attributes, as if its code were here."""
+    """Return a class with these attributes."""
 
     class Columns(FeatureHasher):
         def __init__(self, bits, *, first=0):
@@ -100,7 +107,7 @@ def test_a_method_defined_again_replaces_the_first():
         ({"name": "a", "supervision": "some"}, "needs supervision .*got 'some'"),
         (
             {"name": "itq", "supervision": "none"},
-            r"Columns needs another name: 'itq' is bitprint\.methods\.itq\.ITQ",
+            r"Columns needs another name: 'itq' is registered for bitprint\.methods\.itq\.ITQ",
         ),
     ],
 )
@@ -114,14 +121,82 @@ def test_a_method_that_cannot_be_registered_is_refused(attributes, message):
 
 @pytest.mark.parametrize("thing", [dict, "itq", bp.Codes])
 def test_a_thing_that_is_no_method_is_refused(thing):
-    with pytest.raises(ValueError, match="a method is a subclass of FeatureHasher or DeepHasher"):
+    with pytest.raises(ValueError, match="a method must be a subclass of FeatureHasher"):
         bp.register_method(thing)
+
+
+# ---- built-in methods
+
+
+def test_decorated_classes_are_the_built_in_methods():
+    found = decorated_classes(Path(bp.__file__).parent / "methods", "register_method")
+    classes = [method(name) for name in bp.list_methods()]
+    assert found == {cls.__name__: cls.__module__.rpartition(".")[2] for cls in classes}
+
+
+def test_built_in_methods_are_sorted_by_group_and_year():
+    classes = [method(name) for name in bp.list_methods()]
+    places = [(GROUPS.index(cls.group), cls.year, cls.title) for cls in classes]
+    assert places == sorted(places)
+    assert {cls.group for cls in classes} == set(GROUPS)
+    assert method("sblsh").title == "Super-bit LSH"
+    assert method("dsdh").title == "DSDH"
+
+
+def test_register_method_sets_missing_title_group_and_year():
+    cls = bp.register_method(define(name="columns", supervision="labels", reference="A, B 1999"))
+    assert (cls.title, cls.group, cls.year) == ("Columns", "supervised", 1999)
+    cls = bp.register_method(define(name="columns", supervision="none"))
+    assert (cls.title, cls.group, cls.year) == ("Columns", "unsupervised", None)
+
+    @bp.register_method
+    class Plain(bp.DPSH):
+        name = "plain"
+
+    assert (Plain.title, Plain.group, Plain.year) == ("Plain", "deep", 2016)
+
+
+METHOD = """
+from bitprint.methods._base import FeatureHasher
+from bitprint.methods._registry import register_method
+
+
+@register_method
+class Columns(FeatureHasher):
+    name = "columns"
+    supervision = "none"
+    reference = "A and B, 2001"
+
+    def __init__(self, bits):
+        self.bits = bits
+
+    def _fit(self, features, labels):
+        pass
+
+    def _project(self, features):
+        return features[:, : self.bits]
+"""
+USE = """
+import sys, bitprint as bp
+assert "Columns" in bp.__all__ and "torch" not in sys.modules
+assert "columns" in bp.list_methods()
+print(bp.Columns is type(bp.create("columns", bits=2).fit([[1, 2], [3, 4]])))
+"""
+
+
+def test_a_new_file_in_the_package_registers_its_method(tmp_path):
+    ignored = shutil.ignore_patterns("__pycache__", "published")
+    shutil.copytree(Path(bp.__file__).parent, tmp_path / "bitprint", ignore=ignored)
+    (tmp_path / "bitprint" / "methods" / "columns.py").write_text(METHOD)
+    run = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(tmp_path)}}
+    done = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True, **run)
+    assert done.stdout == "True\n", done.stderr
 
 
 # ---- backbones
 
 
-@pytest.mark.filterwarnings("ignore:.*gives one code")
+@pytest.mark.filterwarnings("ignore:.*gives the same code")
 def test_a_registered_backbone_trains_and_is_loaded(tmp_path):
     cls = define_network()
     assert bp.register_backbone("mean-colour")(cls) is cls
@@ -149,11 +224,11 @@ def test_a_name_that_is_no_backbone_name_is_refused(name):
 
 def test_a_backbone_that_cannot_be_registered_is_refused():
     before = list_backbones()
-    with pytest.raises(ValueError, match="a backbone is a subclass of bitprint"):
+    with pytest.raises(ValueError, match="a backbone must be a subclass of bitprint"):
         bp.register_backbone("identity")(torch.nn.Identity)
     with pytest.raises(ValueError, match=r"another name: 'small' is bitprint\.nets\.small\.Small"):
         bp.register_backbone("small")(define_network())
-    with pytest.raises(ValueError, match="Small is registered already, as 'small'"):
+    with pytest.raises(ValueError, match="Small is already registered as 'small'"):
         bp.register_backbone("smaller")(Small)
     assert list_backbones() == before
     assert Small.name == "small"
@@ -170,6 +245,14 @@ def test_every_method_is_a_public_class():
         assert cls.__name__ in dir(bp)
     assert bp.CNNHPlus.name == "cnnh+"
     assert bp.DSDHA.name == "dsdh-a"
+
+
+def test_names_for_type_checkers_are_public():
+    source = ast.parse(Path(bp.__file__).read_text("utf-8"))
+    (block,) = (node for node in source.body if isinstance(node, ast.If))
+    named = {(each.module, alias.name) for each in block.body for alias in each.names}
+    assert {name for _, name in named} <= set(bp.__all__)
+    assert all(getattr(import_module(home), name) is getattr(bp, name) for home, name in named)
 
 
 def test_every_public_name_can_be_used():

@@ -1,4 +1,4 @@
-"""WeightedCodes: distances against plain loops over bits."""
+"""WeightedCodes: distances compared with loops over bits."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def test_distance_is_the_weight_of_the_bits_that_differ(bits):
         assert found[q, i] == pytest.approx(expected, abs=1e-9 * weights.sum())
 
 
-def test_equal_weights_give_the_figures_of_hamming_distance():
+def test_equal_weights_give_the_metrics_of_hamming_distance():
     codes, queries = random_codes(80, 12), random_codes(9, 12, seed=1)
     labels, query_labels = np.arange(80) % 3, np.arange(9) % 3
     plain = evaluate(queries, query_labels, codes, labels)
@@ -51,8 +51,8 @@ def test_sums_of_other_weights_tie_too():
     assert (near == same, far) == (True, 0)
 
 
-def test_exact_sums_are_left_as_they_are():
-    """The first bit weighs more than all others together, and the last one still decides."""
+def test_exact_sums_are_not_rounded():
+    """The first bit has more weight than all others; the last bit still changes the distance."""
     codes = Codes.from_signs(1 - 2 * np.eye(52, dtype=int))
     weights = 2.0 ** np.arange(52)[::-1]
     found = WeightedCodes(codes, weights).distances(Codes.from_signs(np.ones((1, 52))))
@@ -69,11 +69,11 @@ def test_weights_change_the_ranking():
     assert evaluate(query, [1], WeightedCodes(codes, [3, 1, 1]), [0, 1]).map == 1
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+def test_invalid_weights_and_codes_are_refused(tmp_path):
     codes = random_codes(5, 4)
     for weights, message in [
-        (np.ones(5), "4 bits need as many weights"),
-        ([1, 1, 1, -0.1], "not below zero"),
+        (np.ones(5), "codes of 4 bits need 4 weights"),
+        ([1, 1, 1, -0.1], ">= 0"),
         ([1, 1, np.nan, 1], "finite"),
         ([1, 1, np.inf, 1], "finite"),
     ]:
@@ -81,10 +81,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
             WeightedCodes(codes, weights)
     weighted = WeightedCodes(codes, np.ones(4))
     assert (len(weighted), weighted.bits) == (5, 4)
-    with pytest.raises(ValueError, match="codes of 6 and of 4 bits"):
+    with pytest.raises(ValueError, match="codes of 6 bits with codes of 4 bits"):
         weighted.distances(random_codes(2, 6))
     with (
         Index.create(tmp_path / "photos.bp", bits=4) as index,
-        pytest.raises(ValueError, match="means nothing for WeightedCodes"),
+        pytest.raises(ValueError, match="expected Codes, got WeightedCodes"),
     ):
         index.add(range(5), weighted)

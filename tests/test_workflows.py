@@ -1,4 +1,4 @@
-"""Split, train, evaluate: what the commands and `bp.train` share."""
+"""Split, train and evaluate: the functions behind the commands and `bp.train`."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ QUICK = {"epochs": 1, "device": "cpu", "progress": False}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two classes of 12 images, and two images without a class."""
+    """Two classes of 12 images, and two images without a label."""
     root = tmp_path_factory.mktemp("photos")
     scenes = draw_shapes(26, size=24)
     for number, pixels in enumerate(scenes.pixels):
@@ -58,7 +58,7 @@ def test_split_leaves_out_unlabeled_images(folder):
 
 
 def test_split_of_another_kind_of_data_is_refused(folder):
-    with pytest.raises(ValueError, match=r"make one with bp\.open_images\(folder\)"):
+    with pytest.raises(ValueError, match=r"create one with bp\.open_images\(folder\)"):
         bp.split(np.zeros((3, 4)))
     with pytest.raises(ValueError, match="of each class into a sub-folder"):
         bp.split(bp.open_images(folder / "cats"))
@@ -130,7 +130,7 @@ def test_train_resumes_a_folder_and_refuses_another_run(tmp_path):
         bp.train(parts, bits=9, out=tmp_path, **QUICK)
 
 
-def test_what_a_model_records_of_its_training(tmp_path, folder):
+def test_a_model_file_records_its_training_set(tmp_path, folder):
     parts = bp.split(bp.open_images(folder), protocol=2, seed=5)
     bp.train(parts, bits=8, method="sdh", features="gist", out=tmp_path, progress=False)
     about = json.loads((tmp_path / "model.json").read_text())["about"]
@@ -151,7 +151,7 @@ def test_progress_notes_settings_and_time_on_a_cpu(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(("device", "lines"), [("auto", 3), ("cpu", 2)])
-def test_a_long_training_names_the_fast_way(device, lines, folder, monkeypatch):
+def test_a_long_training_suggests_features(device, lines, folder, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(workflows, "estimate_training", lambda *_: (7200.0, 30.0))
     notes = []
@@ -178,7 +178,7 @@ def test_estimate_follows_epochs_and_images(folder):
 # ---- evaluate
 
 
-def test_evaluate_split_of_other_arguments_names_the_right_ones():
+def test_evaluate_split_with_wrong_arguments_shows_the_usage():
     parts, hasher = bp.split(DIGITS), bp.ITQ(bits=4)
     for wrong in ((parts, hasher), (hasher, DIGITS)):
         with pytest.raises(ValueError, match=r"bp\.evaluate_split\(hasher, bp\.split\(images\)\)"):
@@ -210,13 +210,13 @@ def test_a_split_whose_queries_were_trained_on_is_refused(saved, tmp_path):
             bp.evaluate_split(hasher, other)
 
 
-def test_a_split_of_another_set_is_measured(tmp_path, folder):
+def test_a_split_of_another_set_is_evaluated(tmp_path, folder):
     hasher = bp.train(bp.split(DIGITS), bits=8, method="itq", features="gist")
     assert 0 < bp.evaluate_split(hasher, bp.split(bp.open_images(folder))).map <= 1
 
 
 def test_digits_by_name_and_by_path_are_trained_alike(tmp_path, monkeypatch):
-    """A folder called as an embedded set is a folder, however it is spelled."""
+    """A folder with the name of a built-in set is opened by its path."""
     monkeypatch.chdir(tmp_path)
     scenes = draw_shapes(20, size=24)
     for number, pixels in enumerate(scenes.pixels):

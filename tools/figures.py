@@ -1,4 +1,4 @@
-"""The figures that the pages show: the paper's, and ours out of the tables in `results/`."""
+"""Collect the figures of the pages: the paper's, and ours from the tables in `results/`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from bitprint.experiments.cells import KEY
 from bitprint.experiments.published import BITS, MAP, MAP_CNN, MAP_RERUN
-from bitprint.experiments.tables import SHALLOW, Entry, summarise
+from bitprint.experiments.tables import SHALLOW, Entry, summarize
 from bitprint.methods import METHODS, FeatureHasher
 
 ROOT = Path(__file__).parents[1]
 
-# Columns by which a table of measured cells is known; other files in the folder measure speed.
+# Columns of a table of measured cells; other files in the folder measure speed.
 _CELLS = {*KEY, "method", "map"}
 _TOP = {("nuswide", 1): "5000", ("nuswide", 2): "50000"}
 _NAMES = {
@@ -33,8 +33,8 @@ _NAMES = {
 }
 
 
-class Task(NamedTuple):
-    """What is measured: on which images, in which setting of the paper, with which queries."""
+class EvaluationTask(NamedTuple):
+    """A task: the image set, the setting of the paper, the queries, and the cutoff of MAP."""
 
     dataset: str
     protocol: int
@@ -43,7 +43,7 @@ class Task(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The task in words."""
+        """Return the task in words."""
         title = f"{readable(self.dataset)}, setting {self.protocol}"
         if self.measured_on != "test":
             title += f", {self.measured_on}"
@@ -51,7 +51,7 @@ class Task(NamedTuple):
 
 
 class Line(NamedTuple):
-    """MAP of one row of a table by bits: the paper's, or ours with its spread over the seeds."""
+    """MAP of one row of a table by bits: the paper's, or ours with its deviation over the seeds."""
 
     name: str
     on: str
@@ -59,17 +59,17 @@ class Line(NamedTuple):
     ours: bool = False
     seeds: str = ""
     taken: frozenset[str] = frozenset()
-    """Where and when it was measured."""
+    """Devices and dates of the measurements."""
 
 
 def readable(name: str) -> str:
-    """Name a data set or a network as people do."""
+    """Return the usual name of an image set or a backbone."""
     return _NAMES.get(name, name)
 
 
 @cache
 def measured_rows(folder: Path = ROOT / "results") -> tuple[dict[str, str], ...]:
-    """Rows of all tables of measured cells, without those that settings were chosen by."""
+    """Return the rows of all tables of measured cells, except validation rows."""
     rows: list[dict[str, str]] = []
     for path in sorted(folder.glob("*.csv")):
         with path.open(newline="") as file:
@@ -78,20 +78,20 @@ def measured_rows(folder: Path = ROOT / "results") -> tuple[dict[str, str], ...]
                 rows += [row for row in reader if row["measured_on"] != "validation"]
     cells = Counter(tuple(row[name] for name in KEY) for row in rows)
     for cell, count in cells.items():
-        if count > 1:  # it would count as another seed
+        if count > 1:  # would be taken for another seed
             raise ValueError(f"{folder}: {', '.join(cell)} is measured twice; delete one row")
     return tuple(rows)
 
 
-def measured_lines(method: str) -> dict[Task, list[Line]]:
-    """Return what we measured of a method, a line for each variant and network."""
-    by_task: dict[Task, list[dict[str, str]]] = {}
+def measured_lines(method: str) -> dict[EvaluationTask, list[Line]]:
+    """Return our figures of a method, a line for each variant and backbone."""
+    by_task: dict[EvaluationTask, list[dict[str, str]]] = {}
     for row in measured_rows():
         if row["method"] == method:
             about = row["dataset"], int(row["protocol"]), row["measured_on"]
-            by_task.setdefault(Task(*about, row.get("map_at") or ""), []).append(row)
+            by_task.setdefault(EvaluationTask(*about, row.get("map_at") or ""), []).append(row)
     return {
-        task: [_our_line(method, rows, entries) for entries in summarise(rows).values()]
+        task: [_our_line(method, rows, entries) for entries in summarize(rows).values()]
         for task, rows in by_task.items()
     }
 
@@ -110,9 +110,9 @@ def _our_line(method: str, rows: list[dict[str, str]], entries: dict[int, Entry]
     )
 
 
-def published_lines(method: str) -> dict[Task, list[Line]]:
-    """Return what the paper prints of a method: Tables 1 and 2, re-runs last, then Table 3."""
-    lines: dict[Task, list[Line]] = {}
+def published_lines(method: str) -> dict[EvaluationTask, list[Line]]:
+    """Return the paper's figures of a method: Tables 1 and 2, re-runs, then Table 3."""
+    lines: dict[EvaluationTask, list[Line]] = {}
     on = "features made by hand" if method in SHALLOW else "as published"
     rows = [(*key, on, maps) for key, maps in MAP.items()]
     rows += [(*key, "re-run by the paper", maps) for key, maps in MAP_RERUN.items()]
@@ -124,6 +124,6 @@ def published_lines(method: str) -> dict[Task, list[Line]]:
             printed = {
                 bits: f"{value:.3f}" for bits, value in zip(BITS[protocol], maps, strict=True)
             }
-            task = Task(dataset, protocol, top=_TOP.get((dataset, protocol), ""))
+            task = EvaluationTask(dataset, protocol, top=_TOP.get((dataset, protocol), ""))
             lines.setdefault(task, []).append(Line(f"paper, {name}", features, printed))
     return lines

@@ -1,6 +1,6 @@
-"""Which part of the package imports which: read from the source, checked, and drawn.
+"""Read, check and draw the imports between the parts of the package.
 
-Run it to print the drawing; `python tools/docs.py` writes it into `docs/architecture.md`.
+Run it to print the graph; `python tools/docs.py` writes it into `docs/architecture.md`.
 """
 
 from __future__ import annotations
@@ -15,31 +15,22 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = "bitprint"
 
 LAYERS: dict[str, tuple[str, ...]] = {
-    "entrances": ("__main__", "bitprint"),
+    "entry points": ("__main__", "bitprint"),
     "command line": ("cli",),
-    "uses": ("web", "cluster", "export", "demo", "experiments"),
+    "applications": ("web", "cluster", "export", "demo", "experiments", "bench"),
     "collections": ("photos",),
-    "what consumes codes": ("search",),
+    "search of codes": ("search",),
     "workflows": ("workflows",),
-    "from images to codes": ("methods", "features"),
+    "methods and features": ("methods", "features"),
     "training": ("training",),
     "metrics": ("evaluation",),
-    "inputs and forms of codes": ("data", "nets", "quantised", "weighted"),
-    "ground": (
-        "codes",
-        "supervision",
-        "arguments",
-        "devices",
-        "files",
-        "parallel",
-        "popcount",
-        "words",
-        "version",
-    ),
+    "data, networks and code types": ("data", "nets", "quantised", "weighted"),
+    "foundation": ("codes", "supervision", "version"),
+    "helpers": ("utils",),
 }
-"""Rooms of the house from top to bottom: each may import from layers below its own only.
+"""Parts of the package from top to bottom: a part may import only from lower layers.
 
-A room is a package or a module directly below `bitprint`; "bitprint" itself holds the public names.
+A part is a package or a module directly below `bitprint`; "bitprint" itself has the public names.
 """
 
 
@@ -61,7 +52,7 @@ def read_modules(source: Path = ROOT / "src") -> dict[str, Path]:
 
 
 def read_imports(modules: dict[str, Path]) -> list[Import]:
-    """Return the imports between modules, those inside of functions too."""
+    """Return the imports between modules, including those inside functions."""
     imports = {
         Import(name, imported, type_only)
         for name, path in modules.items()
@@ -87,38 +78,38 @@ def _imported(
         yield from _imported(child, modules, type_only or guarded)
 
 
-def room_of(module: str) -> str:
-    """Return the room that a module is in: the second part of its name."""
+def part_of(module: str) -> str:
+    """Return the part that a module is in: the second component of its name."""
     return PACKAGE if module == PACKAGE else module.split(".")[1]
 
 
-def room_graph(imports: list[Import]) -> dict[str, set[str]]:
-    """Return the rooms that each room imports from; type-only imports count."""
+def part_graph(imports: list[Import]) -> dict[str, set[str]]:
+    """Return the parts that each part imports, including type-only imports."""
     graph: dict[str, set[str]] = {}
     for importer, imported, _ in imports:
-        for room in map(room_of, (importer, imported)):
-            graph.setdefault(room, set())
-        if room_of(importer) != room_of(imported):
-            graph[room_of(importer)].add(room_of(imported))
+        for part in map(part_of, (importer, imported)):
+            graph.setdefault(part, set())
+        if part_of(importer) != part_of(imported):
+            graph[part_of(importer)].add(part_of(imported))
     return graph
 
 
 def back_edges(imports: list[Import]) -> list[str]:
     """Return the imports that do not lead to a lower layer, one sentence each."""
-    depth = {room: at for at, rooms in enumerate(LAYERS.values()) for room in rooms}
+    depth = {part: at for at, parts in enumerate(LAYERS.values()) for part in parts}
     found = []
     for importer, imported, _ in imports:
-        above, below = room_of(importer), room_of(imported)
+        above, below = part_of(importer), part_of(imported)
         unknown = {above, below} - depth.keys()
         if unknown:
             found.append(f"{unknown.pop()} is in no layer of tools/import_graph.py")
         elif above != below and depth[above] >= depth[below]:
-            found.append(f"{importer} imports {imported}, which is not below it")
+            found.append(f"{importer} imports {imported}, which is not in a lower layer")
     return sorted(set(found))
 
 
 def find_cycle(imports: list[Import]) -> list[str]:
-    """Return modules that import each other in a circle when they run, or nothing."""
+    """Return modules that import each other in a cycle at run time, or an empty list."""
     graph: dict[str, set[str]] = {}
     for importer, imported, type_only in imports:
         if not type_only:
@@ -131,24 +122,24 @@ def find_cycle(imports: list[Import]) -> list[str]:
 
 
 def draw(graph: dict[str, set[str]]) -> str:
-    """Draw the rooms as a Mermaid flowchart, without arrows that a longer way implies."""
+    """Draw the parts as a Mermaid flowchart, without arrows that other arrows imply."""
     lines = ["```mermaid", "flowchart TD"]
-    for at, (title, rooms) in enumerate(LAYERS.items()):
-        present = [room for room in rooms if room in graph]
+    for at, (title, parts) in enumerate(LAYERS.items()):
+        present = [part for part in parts if part in graph]
         lines += [
             f'    subgraph layer{at}["{title}"]',
             *(f"        {r}" for r in present),
             "    end",
         ]
-    for room in sorted(graph):
-        implied = {far for near in graph[room] for far in _reachable(graph, near)}
-        lines += [f"    {room} --> {target}" for target in sorted(graph[room] - implied)]
+    for part in sorted(graph):
+        implied = {far for near in graph[part] for far in _reachable(graph, near)}
+        lines += [f"    {part} --> {target}" for target in sorted(graph[part] - implied)]
     return "\n".join([*lines, "```"])
 
 
-def _reachable(graph: dict[str, set[str]], room: str) -> set[str]:
+def _reachable(graph: dict[str, set[str]], part: str) -> set[str]:
     found: set[str] = set()
-    waiting = list(graph[room])
+    waiting = list(graph[part])
     while waiting:
         target = waiting.pop()
         if target not in found:
@@ -158,23 +149,21 @@ def _reachable(graph: dict[str, set[str]], room: str) -> set[str]:
 
 
 def table(graph: dict[str, set[str]], modules: dict[str, Path]) -> str:
-    """List the rooms: what lives there, by the first line of the source, and what they import."""
-    lines = ["| layer | room | what lives there | imports |", "|---|---|---|---|"]
-    for title, rooms in LAYERS.items():
-        for room in (room for room in rooms if room in graph):
-            path = modules[PACKAGE if room == PACKAGE else f"{PACKAGE}.{room}"]
+    """List the parts with the first line of their docstring and their imports."""
+    lines = ["| layer | part | purpose | imports |", "|---|---|---|---|"]
+    for title, parts in LAYERS.items():
+        for part in (part for part in parts if part in graph):
+            path = modules[PACKAGE if part == PACKAGE else f"{PACKAGE}.{part}"]
             about = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
-            targets = (
-                ", ".join(f"`{target}`" for target in sorted(graph[room])) or "nothing of ours"
-            )
-            lines.append(f"| {title} | `{room}` | {about} | {targets} |")
+            targets = ", ".join(f"`{target}`" for target in sorted(graph[part])) or "-"
+            lines.append(f"| {title} | `{part}` | {about} | {targets} |")
     return "\n".join(lines)
 
 
 def render(source: Path = ROOT / "src") -> str:
-    """Return the drawing and the list."""
+    """Return the graph and the table."""
     modules = read_modules(source)
-    graph = room_graph(read_imports(modules))
+    graph = part_graph(read_imports(modules))
     return f"{draw(graph)}\n\n{table(graph, modules)}"
 
 

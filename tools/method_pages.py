@@ -1,47 +1,44 @@
-"""The measured tables at the foot of the methods' pages."""
+"""Write the generated parts of the pages of the methods: tables of figures and of all methods."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from figures import ROOT, Line, Task, measured_lines, published_lines
+from figures import EvaluationTask, Line, measured_lines, published_lines
+from method_list import FOLDER, MEASURED, method_pages, table
 
 from bitprint.methods import METHODS
 
-PAGES = ROOT / "docs" / "methods"
+INDEX = FOLDER / "index.md"
 
-_BLOCK = re.compile(r"(<!-- measured: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-NONE_PUBLISHED = "The paper prints no figures of it."
+NONE_PUBLISHED = "The paper has no figures for it."
 NONE_MEASURED = "Not measured yet."
-NOT_FETCHED = "NUS-WIDE is not measured: its images cannot be fetched by a program."
+NOT_FETCHED = "NUS-WIDE is not measured, because its images cannot be downloaded automatically."
+
+_LIST = re.compile(r"(<!-- methods -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def pages() -> dict[str, Path]:
-    """Return the page of every method: the one whose measured tables name it."""
-    found: dict[str, Path] = {}
-    for path in sorted(PAGES.glob("*.md")):
-        for _, names, _ in _BLOCK.findall(path.read_text("utf-8")):
-            found |= dict.fromkeys(names.split(), path)
+    """Return the page of every method: the one whose comment ``measured`` contains its name."""
+    found = {name: page.path for page in method_pages() for name in page.methods}
     if found.keys() != METHODS.keys():
         wrong = ", ".join(sorted(found.keys() ^ METHODS.keys()))
-        raise ValueError(f"{wrong}: in the registry or in a page of {PAGES}, not in both")
+        raise ValueError(f"{wrong}: must be in the registry and on one page of {FOLDER}")
     return found
 
 
 def refresh(text: str) -> str:
-    """Write the tables of a page anew."""
-
-    def fill(block: re.Match[str]) -> str:
-        return f"{block[1]}\n{measured(block[2].split())}\n\n{block[3]}"
-
-    return _BLOCK.sub(fill, text)
+    """Return a page with new tables."""
+    text = _LIST.sub(lambda block: f"{block[1]}\n{table(method_pages())}\n\n{block[2]}", text)
+    return MEASURED.sub(
+        lambda block: f"{block[1]}\n{measured(block[2].split())}\n\n{block[3]}", text
+    )
 
 
 def measured(methods: list[str]) -> str:
-    """Lay out what the paper prints and what we measured of some methods, a table for each task."""
-    tables: dict[Task, list[Line]] = {}
+    """Return the published and the measured figures of some methods, one table for each task."""
+    tables: dict[EvaluationTask, list[Line]] = {}
     for lines_of in (published_lines, measured_lines):
         for method in methods:
             for task, lines in lines_of(method).items():
@@ -50,8 +47,8 @@ def measured(methods: list[str]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _missing(tables: dict[Task, list[Line]]) -> str:
-    """Say in words which figures there are not."""
+def _missing(tables: dict[EvaluationTask, list[Line]]) -> str:
+    """Return sentences about figures that do not exist."""
     lines = [line for each in tables.values() for line in each]
     sentences = {
         NONE_PUBLISHED: all(line.ours for line in lines),
@@ -61,10 +58,10 @@ def _missing(tables: dict[Task, list[Line]]) -> str:
             for task, each in tables.items()
         ),
     }
-    return " ".join(sentence for sentence, holds in sentences.items() if holds)
+    return " ".join(sentence for sentence, applies in sentences.items() if applies)
 
 
-def _table(task: Task, lines: list[Line]) -> str:
+def _table(task: EvaluationTask, lines: list[Line]) -> str:
     lengths = sorted({bits for line in lines for bits in line.maps})
     header = [task.title, "on", *(f"{bits} bits" for bits in lengths), "seeds"]
     rows = [header, ["---"] * len(header)]
@@ -74,4 +71,4 @@ def _table(task: Task, lines: list[Line]) -> str:
         rows.append(cells if line.ours else [f"*{cell}*" for cell in cells])
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     taken = sorted(set[str]().union(*(line.taken for line in lines)))
-    return f"{drawn}\n\nOurs: {'; '.join(taken)}." if taken else drawn
+    return f"{drawn}\n\nMeasured on: {'; '.join(taken)}." if taken else drawn

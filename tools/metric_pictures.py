@@ -1,4 +1,4 @@
-"""The pictures of `docs/metrics.md`: small examples, measured as they are drawn."""
+"""Draw the figures of `docs/metrics.md` from small measured examples."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bitprint.evaluation.plots import canvas, styles, write
 FOLDER = Path(__file__).parents[1] / "docs" / "images"
 
 BUCKETS = ((1, 1), (2, 4), (2, 5), (0, 3))
-"""Relevant items and all items at distance 0, 1, 2 and 3 of the example with ties."""
+"""Relevant items and all items at distances 0 to 3 of the example with ties."""
 
 _RELEVANT, _OTHER = "#0072B2", "#D9D9D9"
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draw all pictures into a folder."""
+    """Draw all figures into a folder."""
     return [
         draw_ties(folder / "metrics_ties.png"),
         draw_radius(folder / "metrics_radius.png"),
@@ -45,7 +45,7 @@ def example() -> tuple[bp.Codes, list[int], bp.Codes, list[int]]:
 
 
 def precisions_of_all_orders() -> list[float]:
-    """Average precision of every order of the example that ties leave open."""
+    """Return the average precision of every order of the example that the ties allow."""
     places = [list(combinations(range(items), relevant)) for relevant, items in BUCKETS]
     starts = [sum(items for _, items in BUCKETS[:at]) for at in range(len(BUCKETS))]
     found = []
@@ -58,14 +58,14 @@ def precisions_of_all_orders() -> list[float]:
 
 
 def draw_ties(path: Path) -> Path:
-    """One query's items by distance, and the average precision of every order of them."""
+    """Draw the items of one query by distance, and the average precision of every order."""
     figure = Figure(figsize=(8.4, 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     items, orders = figure.subplots(1, 2)
     for distance, (relevant, count) in enumerate(BUCKETS):
         for item in range(count):
-            colour = _RELEVANT if item < relevant else _OTHER
-            items.scatter(distance, item, s=280, marker="s", color=colour, edgecolor="white")
+            color = _RELEVANT if item < relevant else _OTHER
+            items.scatter(distance, item, s=280, marker="s", color=color, edgecolor="white")
     items.set(title="items by distance, relevant ones blue", xlabel="Hamming distance")
     items.set(xlim=(-0.6, len(BUCKETS) - 0.4), ylim=(-0.6, 5), yticks=[])
     items.set_xticks(range(len(BUCKETS)))
@@ -82,14 +82,14 @@ def draw_ties(path: Path) -> Path:
 
 
 def draw_radius(path: Path) -> Path:
-    """Precision within radius 2 as codes grow longer, and how many queries find nothing there."""
+    """Draw precision within radius 2, and the share of queries without items, against bits."""
     lengths = (8, 12, 16, 24, 32, 48, 64)
     reports = [bp.evaluate(*_encoded("lsh", bits)) for bits in lengths]
     figure, axes = canvas("LSH on digits", "bits", "share")
     lines = {
         "MAP": [report.map for report in reports],
         "precision, radius 2": [report.precision_radius2 for report in reports],
-        "queries that\nfind nothing": [each.empty_balls / each.queries for each in reports],
+        "queries\nwithout items": [each.empty_balls / each.queries for each in reports],
     }
     for (name, shares), style in zip(lines.items(), styles(), strict=False):
         axes.plot(lengths, shares, label=name, **style)
@@ -98,7 +98,7 @@ def draw_radius(path: Path) -> Path:
 
 
 def draw_curves(path: Path) -> Path:
-    """Both kinds of precision-recall curve of the same codes."""
+    """Draw both kinds of precision-recall curve of the same codes."""
     report = bp.evaluate(*_encoded("itq", 24))
     figure, axes = canvas("ITQ on digits, 24 bits", "recall", "precision")
     curves = {
@@ -114,7 +114,7 @@ def draw_curves(path: Path) -> Path:
 
 
 def draw_denominators(path: Path) -> Path:
-    """MAP@k of the same codes with each of the three denominators."""
+    """Draw MAP@k of the same codes with each of the three denominators."""
     cuts = (10, 20, 50, 100, 200, 500, 1000)
     figure, axes = canvas("ITQ on digits, 24 bits", "k", "MAP@k")
     for name, style in zip(("retrieved", "min", "total"), styles(), strict=False):
@@ -126,7 +126,7 @@ def draw_denominators(path: Path) -> Path:
 
 @cache
 def _encoded(method: str, bits: int) -> tuple[bp.Codes, ArrayLike, bp.Codes, ArrayLike]:
-    """Codes and labels of scikit-learn's digits by a method that learns without labels."""
+    """Return codes and labels of the digits, from a method that learns without labels."""
     images = open_images("digits")
     split = split_for(images, protocol=1)
     hasher = bp.create(method, bits=bits).fit(images.subset(split.training))

@@ -1,4 +1,4 @@
-"""What a freshly installed package must do, without its repository: `python smoke.py`."""
+"""Test an installed package without its repository: `python smoke.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitprint.data import load_digits, split_for
 
 
 def main() -> None:
-    """Learn, save, load, search, and run the command line; an AssertionError says what failed."""
+    """Train, save, load, search and run the command line; raise an AssertionError on failure."""
     package = Path(bp.__file__).parent
     assert "site-packages" in package.parts, f"not the installed package: {package}"
     for name in ("py.typed", "web/static/index.html", "experiments/measured.csv"):

@@ -1,4 +1,4 @@
-"""`python -m bitprint`."""
+"""Run the command line with `python -m bitprint`."""
 
 from bitprint.cli import main
 

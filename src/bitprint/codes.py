@@ -1,4 +1,4 @@
-"""Codes: N binary codes of K bits, packed eight to a byte."""
+"""Codes: N binary codes of K bits, packed into bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors import safe_open
-from safetensors.numpy import save as serialise
+from safetensors.numpy import save as serialize
+
+from bitprint.utils.files import write_atomically
 
 _FORMAT = "bitprint.codes"
 _VERSION = 1
@@ -20,15 +22,15 @@ _VERSION = 1
 class Codes:
     """N codes of K bits, for any K >= 1.
 
-    The first bit is the most significant bit of the first byte; bits that pad the last byte are
-    zero, so that two packed rows differ in exactly the bits in which their codes differ.
+    The first bit is the most significant bit of the first byte. The padding bits of the last byte
+    are zero, so two packed rows differ in exactly the bits in which their codes differ.
 
     Parameters
     ----------
     packed : ndarray of uint8, shape (N, ceil(K / 8))
-        The packed codes. They are checked, not copied.
+        The packed codes. They are validated, but not copied.
     bits : int
-        K.
+        Code length K.
 
     Examples
     --------
@@ -41,7 +43,7 @@ class Codes:
     >>> codes.signs().tolist()
     [[1, -1, 1], [1, 1, 1]]
 
-    To NumPy, codes are an array of -1 and +1:
+    NumPy converts codes to an array of -1 and +1:
 
     >>> codes.shape, codes.dtype, np.asarray(codes).tolist()
     ((2, 3), dtype('int8'), [[1, -1, 1], [1, 1, 1]])
@@ -56,7 +58,7 @@ class Codes:
         width = -(-bits // 8)
         if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
             raise ValueError(
-                f"{bits}-bit codes are packed as uint8 of shape (N, {width}), "
+                f"packed codes of {bits} bits must be uint8 of shape (N, {width}), "
                 f"got {packed.dtype} of shape {packed.shape}"
             )
         padding = width * 8 - bits
@@ -67,12 +69,12 @@ class Codes:
 
     @classmethod
     def from_signs(cls, signs: ArrayLike) -> Codes:
-        """Pack codes given as -1/+1 numbers or as booleans.
+        """Pack codes that are given as -1 and +1, or as booleans.
 
         Parameters
         ----------
         signs : array_like, shape (N, K)
-            Each entry is -1 or +1, or False or True. For 0 and 1 pass `codes > 0`.
+            -1 and +1, or False and True. For 0 and 1 pass `codes > 0`.
 
         Examples
         --------
@@ -82,18 +84,18 @@ class Codes:
         """
         values = as_array(signs)
         if values.ndim != 2 or values.shape[1] < 1:
-            raise ValueError(f"signs have shape (N, K) with K >= 1, got {values.shape}")
+            raise ValueError(f"signs must have shape (N, K) with K >= 1, got {values.shape}")
         ones = values == 1
         if values.dtype != np.bool_ and not np.all(ones | (values == -1)):
             raise ValueError(
-                "signs are -1 or +1 (or booleans); other values were found; "
-                "for 0 and 1 pass `codes > 0`, for outputs of a network `outputs >= 0`"
+                "signs must be -1 and +1, or booleans; got other values; "
+                "for 0 and 1 pass `codes > 0`, for network outputs `outputs >= 0`"
             )
         return cls(np.packbits(ones, axis=1), values.shape[1])
 
     @classmethod
     def from_packed(cls, packed: ArrayLike, bits: int) -> Codes:
-        """Wrap codes that are packed already: uint8, shape (N, ceil(bits / 8)).
+        """Wrap packed codes, uint8 of shape (N, ceil(bits / 8)).
 
         Examples
         --------
@@ -104,7 +106,7 @@ class Codes:
 
     @classmethod
     def concatenate(cls, parts: Iterable[Codes]) -> Codes:
-        """Join codes of the same number of bits, in order.
+        """Concatenate codes of the same number of bits.
 
         Examples
         --------
@@ -120,14 +122,14 @@ class Codes:
         return cls(np.concatenate([part.packed for part in parts]), parts[0].bits)
 
     def signs(self) -> NDArray[np.int8]:
-        """Unpack to -1/+1, shape (N, K)."""
+        """Return the codes as -1 and +1, shape (N, K)."""
         ones = np.unpackbits(self.packed, axis=1, count=self.bits).view(np.int8)
         return (2 * ones - 1).astype(np.int8, copy=False)
 
     def hamming(self, other: Codes) -> NDArray[np.int32]:
-        """All distances to the codes of `other`, shape (len(self), len(other)).
+        """Return all Hamming distances to other codes, shape (len(self), len(other)).
 
-        Meant for small sets; `bitprint.evaluate` and the index never build this matrix.
+        This is for small sets; `bitprint.evaluate` and the index do not build this matrix.
         """
         self._check_same_bits(other)
         distances = np.zeros((len(self), len(other)), np.int32)
@@ -136,7 +138,7 @@ class Codes:
         return distances
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the codes to one file (safetensors with a checksum), atomically.
+        """Write the codes to a file (safetensors with a checksum), atomically and durably.
 
         Examples
         --------
@@ -153,18 +155,11 @@ class Codes:
             "bits": str(self.bits),
             "sha256": _checksum(self.packed, str(self.bits)),
         }
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
-        try:
-            partial.write_bytes(serialise({"packed": self.packed}, metadata))
-            partial.replace(path)
-        except OSError:
-            partial.unlink(missing_ok=True)  # on a full disk it takes the last room
-            raise
+        write_atomically(Path(path), serialize({"packed": self.packed}, metadata))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Codes:
-        """Read codes written by `save`; anything else is refused with a ValueError."""
+        """Read codes that were written by `save`; any other file raises a ValueError."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such codes file")
@@ -172,40 +167,44 @@ class Codes:
             with safe_open(path, framework="np") as file:
                 metadata = file.metadata() or {}
                 packed = file.get_tensor("packed") if "packed" in file.keys() else None  # noqa: SIM118
-        except Exception as error:  # types that NumPy lacks are no SafetensorError
-            reason = " ".join(str(error).split())  # a name in the file may hold line breaks
-            raise ValueError(f"{path}: not a codes file, or a truncated one ({reason})") from error
+        except Exception as error:  # types unknown to NumPy do not raise SafetensorError
+            reason = " ".join(str(error).split())  # names in the file can contain line breaks
+            raise ValueError(f"{path}: not a codes file, or truncated ({reason})") from error
         version = metadata.get("version", "")
         if metadata.get("format") != _FORMAT or packed is None or not version.isdecimal():
             raise ValueError(f"{path}: not a codes file")
         if version != str(_VERSION):
             raise ValueError(
-                f"{path}: codes of version {version}, this is version {_VERSION}; "
-                "upgrade bitprint to read it"
+                f"{path}: unknown format version {version}, this Bitprint reads version "
+                f"{_VERSION}; upgrade bitprint"
             )
         bits = metadata.get("bits", "")
         if packed.dtype != np.uint8:
-            raise ValueError(f"{path}: not codes of {bits[:9]!r} bits, but {packed.dtype}")
+            raise ValueError(
+                f"{path}: invalid codes of {bits[:9]!r} bits: {packed.dtype} instead of uint8"
+            )
         if _checksum(np.ascontiguousarray(packed), bits) != metadata.get("sha256"):
-            raise ValueError(f"{path}: the checksum does not match, the file is damaged")
+            raise ValueError(f"{path}: the checksum does not match; the file is damaged")
         try:
             return cls(packed, int(bits))
         except ValueError as error:
-            raise ValueError(f"{path}: not codes of {bits[:9]!r} bits ({error})") from error
+            raise ValueError(f"{path}: invalid codes of {bits[:9]!r} bits ({error})") from error
 
     def _check_same_bits(self, other: Codes) -> None:
         if self.bits != other.bits:
-            raise ValueError(f"codes of {self.bits} and of {other.bits} bits do not compare")
+            raise ValueError(
+                f"cannot compare codes of {self.bits} bits with codes of {other.bits} bits"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, K), the shape of `signs()`."""
+        """Shape (N, K) of `signs()`."""
         return len(self), self.bits
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return `signs()`, for `np.asarray(codes)` and whatever else takes arrays."""
+        """Return `signs()`, so that codes can be passed as an array."""
         if copy is False:
-            raise ValueError("codes are packed, so that an array of them is always a copy")
+            raise ValueError("codes are packed: converting them to an array always makes a copy")
         signs = self.signs()
         return signs if dtype is None else signs.astype(dtype, copy=False)
 
@@ -213,9 +212,9 @@ class Codes:
         return len(self.packed)
 
     def __getitem__(self, rows: int | slice | NDArray | list[int]) -> Codes:
-        """Select codes; the result is always `Codes`, of one code for a plain number."""
+        """Select codes; return `Codes`, also for a single row number."""
         if isinstance(rows, tuple):
-            raise ValueError("codes have one index, their rows; for single bits: codes.signs()")
+            raise ValueError("codes are indexed by rows only; for single bits use codes.signs()")
         if isinstance(rows, int | np.integer):
             rows = [int(rows)]
         return Codes(self.packed[rows], self.bits)
@@ -239,12 +238,16 @@ CodesLike: TypeAlias = "Codes | ArrayLike"
 
 
 def as_codes(values: Any) -> Codes:
-    """Return codes, whether given as `Codes` or as an array of -1 and +1.
+    """Convert an array of -1 and +1 to `Codes`; return `Codes` unchanged.
 
     Parameters
     ----------
     values : Codes, or array_like of shape (N, K)
-        -1 and +1, or booleans: an array, a torch tensor or a list of lists.
+        -1 and +1, or booleans, as an array, a torch tensor or a list of lists.
+
+    Returns
+    -------
+    Codes
 
     Examples
     --------
@@ -252,38 +255,38 @@ def as_codes(values: Any) -> Codes:
     Codes(2 x 3 bits)
     >>> as_codes([[1, 0, 1], [1, 1, 1]])
     Traceback (most recent call last):
-    ValueError: codes are -1 and +1, got 0 and 1: pass Codes.from_signs(bits.astype(bool))
+    ValueError: codes must be -1 and +1, got 0 and 1: pass Codes.from_signs(bits.astype(bool))
     """
     if isinstance(values, Codes):
         return values
     array = as_array(values)
     if array.ndim == 1 and array.size:
         raise ValueError(
-            f"codes have shape (N, K), got {array.shape}: for one code pass code[None]"
+            f"codes must have shape (N, K), got {array.shape}: for one code pass code[None]"
         )
     if array.ndim != 2 or array.shape[1] < 1:
-        raise ValueError(f"codes have shape (N, K) with K >= 1, got {array.shape}")
+        raise ValueError(f"codes must have shape (N, K) with K >= 1, got {array.shape}")
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"codes are numbers, -1 and +1, got {array.dtype}")
+        raise ValueError(f"codes must be numbers, -1 and +1, got {array.dtype}")
     if array.dtype == np.bool_ or np.all((array == 1) | (array == -1)):
         return Codes.from_signs(array)
     if np.all((array == 0) | (array == 1)):
         raise ValueError(
-            "codes are -1 and +1, got 0 and 1: pass Codes.from_signs(bits.astype(bool))"
+            "codes must be -1 and +1, got 0 and 1: pass Codes.from_signs(bits.astype(bool))"
         )
     if array.dtype == np.uint8:
         raise ValueError(
-            "codes are -1 and +1, got bytes: for packed codes pass "
+            "codes must be -1 and +1, got uint8: for packed codes pass "
             "Codes.from_packed(packed, bits=K)"
         )
     raise ValueError(
-        "codes are -1 and +1, got other numbers: for real-valued outputs pass "
+        "codes must be -1 and +1, got other numbers: for real-valued outputs pass "
         "Codes.from_signs(outputs >= 0)"
     )
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Return an array, a list or a torch tensor (of any device) as a NumPy array.
+    """Convert an array, a list or a torch tensor on any device to a NumPy array.
 
     Examples
     --------
@@ -291,7 +294,7 @@ def as_array(values: Any) -> NDArray[Any]:
     >>> as_array(torch.ones(1, 2, dtype=torch.bfloat16, requires_grad=True)).tolist()
     [[1.0, 1.0]]
     """
-    if hasattr(values, "detach"):  # torch itself is not imported here
+    if hasattr(values, "detach"):  # a tensor; torch is not imported here
         values = values.detach().cpu()
         values = (values.float() if values.is_floating_point() else values).numpy()
     elif isinstance(values, list | tuple) and any(hasattr(value, "detach") for value in values):
@@ -300,14 +303,14 @@ def as_array(values: Any) -> NDArray[Any]:
 
 
 def _checksum(packed: NDArray[np.uint8], bits: str) -> str:
-    """SHA-256 of the codes and of their length, which the packed bytes alone do not tell."""
+    """Return the SHA-256 of the code length and the packed codes."""
     digest = hashlib.sha256(f"{bits} bits, {packed.dtype} of shape {packed.shape}\n".encode())
     digest.update(packed.data)
     return digest.hexdigest()
 
 
 def check_bits(bits: int) -> int:
-    """Return `bits` as an int, or raise a ValueError unless it is a whole number >= 1."""
+    """Return `bits` as an int, or raise a ValueError unless it is an integer >= 1."""
     if isinstance(bits, bool) or not isinstance(bits, int | np.integer) or bits < 1:
-        raise ValueError(f"bits must be a whole number of at least 1, got {bits!r}")
+        raise ValueError(f"bits must be an integer >= 1, got {bits!r}")
     return int(bits)

@@ -1,4 +1,4 @@
-"""The whole loop on an embedded image set: train, compare, plot, save, search."""
+"""Demo on built-in images: train, compare, plot, save and search."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ TRAINING = {
     "schedule": "cosine",
     "augment": "shift",
 }
-# DSDH has its recommended settings, but fewer epochs, to save time. The rate of DSDH-A does well on
-# held-out training images; its eta is the paper's 55 for 5,000 images, scaled to this set's size.
+# DSDH uses its recommended settings, with fewer epochs to save time. The rate of DSDH-A was
+# chosen on held-out training images; its eta is 55 for 5,000 images, as in the paper, scaled to the
+# size of this set.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "LSH": ("lsh", {}),
     "DSDH-A (pairs only)": ("dsdh-a", TRAINING | {"lr": 3e-4, "eta": 18}),
     "DSDH": ("dsdh", {"epochs": 40}),
 }
-_SHOWN_QUERIES, _NEIGHBOURS = 5, 10
+_SHOWN_QUERIES, _NEIGHBORS = 5, 10
 
 
 def run_demo(folder: Path, console: Console) -> None:
-    """Train three methods at three code lengths and write what they found to `folder`."""
-    # Images this small gain nothing from threads, and lose much where cores are shared.
+    """Train three methods at three code lengths; write plots, a model and hits to `folder`."""
+    # For such small images more threads are not faster, and much slower on shared cores.
     torch.set_num_threads(1)
     images = load_digits()
     split = split_for(images, protocol=1)
     console.print(
-        f"[bold]{len(images)} handwritten digits[/]: {len(split.training)} to train on and to "
-        f"search, {len(split.queries)} queries that no model has seen."
+        f"[bold]{len(images)} handwritten digits[/]: {len(split.training)} for training and as the "
+        f"database, {len(split.queries)} queries that are not used in training."
     )
     reports: dict[str, dict[int, Report]] = {}
     for title, (name, options) in METHODS.items():
@@ -61,11 +62,9 @@ def run_demo(folder: Path, console: Console) -> None:
     console.print(_table(reports))
     plots = plot_reports(reports, folder / "plots")
     sheet = folder / "neighbours.png"
-    _show_neighbours(load(folder / "model"), images, split, sheet, console)
+    _show_neighbors(load(folder / "model"), images, split, sheet, console)
     console.print(f"\nplots: {', '.join(str(plot) for plot in plots)}")
-    console.print(
-        f"a saved model: {folder / 'model'}\nneighbours of {_SHOWN_QUERIES} queries: {sheet}"
-    )
+    console.print(f"model: {folder / 'model'}\nneighbors of {_SHOWN_QUERIES} queries: {sheet}")
 
 
 def _measure(hasher: Hasher, images: ImageSet, split: Split) -> Report:
@@ -79,31 +78,31 @@ def _measure(hasher: Hasher, images: ImageSet, split: Split) -> Report:
 
 
 def _table(reports: dict[str, dict[int, Report]]) -> Table:
-    table = Table(title="Retrieval of digits never seen in training")
+    table = Table(title="Retrieval of digits that are not used in training")
     for heading in ("method", "bits", "MAP", "precision, radius 2", "precision@100", "recall@100"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for title, by_bits in reports.items():
         for bits, report in by_bits.items():
-            figures = (
+            values = (
                 report.map,
                 report.precision_radius2,
                 report.precision_at[100],
                 report.recall_at[100],
             )
-            table.add_row(title, str(bits), *(f"{figure:.3f}" for figure in figures))
+            table.add_row(title, str(bits), *(f"{value:.3f}" for value in values))
         table.add_section()
     return table
 
 
-def _show_neighbours(
+def _show_neighbors(
     hasher: Hasher, images: ImageSet, split: Split, path: Path, console: Console
 ) -> None:
-    """Search for a few queries; print the first answer, and draw all of them."""
+    """Search for a few queries; print the hits of the first, and draw the hits of all."""
     queries = images.subset(split.queries[:: len(split.queries) // _SHOWN_QUERIES])
     queries = queries.subset(np.arange(_SHOWN_QUERIES))
     database = images.subset(split.database)
     distances = hasher.encode(queries).hamming(hasher.encode(database))
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, :_NEIGHBOURS]
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, :_NEIGHBORS]
     found = np.take_along_axis(distances, nearest, axis=1)
     assert queries.labels is not None
     assert database.labels is not None
@@ -116,10 +115,10 @@ def _show_neighbours(
     )
     sheet.save(path)
     names = images.label_names or []
-    answers = ", ".join(
+    hits = ", ".join(
         f"{names[database.labels[row]]} ({d})" for row, d in zip(nearest[0], found[0], strict=True)
     )
     console.print(
-        f"\nA query that shows a [bold]{names[queries.labels[0]]}[/], and its {_NEIGHBOURS} "
-        f"nearest (Hamming distance): {answers}"
+        f"\nQuery image of a [bold]{names[queries.labels[0]]}[/] and its {_NEIGHBORS} "
+        f"nearest (Hamming distance): {hits}"
     )

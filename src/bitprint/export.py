@@ -1,4 +1,4 @@
-"""Export to ONNX: from uint8 pictures to the outputs whose signs are the code."""
+"""Export to ONNX: a graph from uint8 images to outputs whose signs are the code."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitprint.files import write_atomically
 from bitprint.methods import DeepHasher, FeatureHasher
 from bitprint.nets.preprocess import Preprocess
 from bitprint.nets.trunk import Trunk
 from bitprint.photos.encoder import Encoder
+from bitprint.utils.files import write_atomically
 from bitprint.version import __version__
 
 NEAR_ZERO = 1e-4
-"""Outputs closer to zero than this may come out on the other side of it elsewhere."""
+"""Bits of outputs closer to zero than this may differ between runtimes."""
 
 
 class Checked(NamedTuple):
-    """How the exported model compares with ours on some pictures.
+    """Comparison of the bits of the exported model with those of Bitprint.
 
     Examples
     --------
@@ -39,22 +39,25 @@ class Checked(NamedTuple):
     """
 
     bits: int
-    """How many bits were compared."""
+    """Number of compared bits."""
     near_zero: int
-    """How many of them are of outputs within 1e-4 of zero."""
+    """Number of bits whose output is within 1e-4 of zero."""
     different: int
-    """How many of those came out differently; no others do."""
+    """Number of bits that differ; all of them are within 1e-4 of zero."""
 
 
 def export_onnx(
     encoder: Encoder, path: str | os.PathLike[str], *, pictures: int = 16, seed: int = 0
 ) -> Checked:
-    """Write a model as an ONNX file, after comparing its codes with ours on random pictures.
+    """Write a model as an ONNX file.
 
-    The file takes "images", uint8 of shape (n, size, size, 3) with any n, and gives "outputs",
-    float32 of shape (n, K): a bit is set where they are at least 0. Resizing to what the network
-    takes, and normalising, are inside. What is left to the caller, decoding and resizing to a
-    square of `size`, is described in the file's metadata.
+    First the codes of the exported model are compared with those of Bitprint on random images; if
+    they differ, a ValueError is raised and nothing is written.
+
+    The input of the graph is "images", uint8 of shape (n, size, size, 3) for any n. The output is
+    "outputs", float32 of shape (n, K); a bit is 1 where the output is >= 0. The graph includes
+    resizing to the input size of the network and normalization. The caller has to decode images and
+    resize them to squares of `size`, as described in the metadata of the file.
 
     Parameters
     ----------
@@ -62,8 +65,14 @@ def export_onnx(
         A deep model, or a linear method on the features of a network.
     path : path
         The file to write.
-    pictures, seed : int
-        How many random pictures to compare on, and their seed.
+    pictures : int
+        Number of random images for the comparison.
+    seed : int
+        Seed of the random images.
+
+    Returns
+    -------
+    Checked
 
     Examples
     --------
@@ -83,10 +92,10 @@ def export_onnx(
 
 
 class _Outputs(nn.Module):
-    """Pictures to outputs, in operations that ONNX has.
+    """Module from images to outputs that uses only operations of ONNX.
 
-    Resizing is linear in rows and in columns, and the size is fixed: so it is two products with a
-    matrix, and no operation whose details would differ elsewhere.
+    Resizing from a fixed size is linear in rows and columns. It is computed as two matrix products,
+    because the resize operation differs between runtimes.
     """
 
     resizing: Tensor
@@ -99,10 +108,10 @@ class _Outputs(nn.Module):
         self.bits = encoder.bits
         preprocess = self.trunk.preprocess
         assert isinstance(preprocess, Preprocess)
-        wanted = preprocess.size or encoder.size
+        target = preprocess.size or encoder.size
         rows = functional.interpolate(
             torch.eye(encoder.size)[None, None],
-            (wanted, encoder.size),
+            (target, encoder.size),
             mode=preprocess.interpolation,
             antialias=True,
         )
@@ -121,10 +130,7 @@ class _Outputs(nn.Module):
 
 
 def _parts(encoder: Encoder) -> tuple[Trunk, nn.Module, bool]:
-    """The network below the outputs, what comes on top of it, and whether mirror images count.
-
-    Both on the CPU.
-    """
+    """Return trunk and head on the CPU, and whether to average with the mirrored image."""
     hasher = encoder.hasher
     if encoder.features is None:
         assert isinstance(hasher, DeepHasher)
@@ -133,25 +139,26 @@ def _parts(encoder: Encoder) -> tuple[Trunk, nn.Module, bool]:
     trunk = encoder.features.trunk
     if trunk is None:
         raise ValueError(
-            f"this {hasher.name} model takes {encoder.features.name}, which is no network; only "
-            "models on the features of a network can be exported"
+            f"this {hasher.name} model uses {encoder.features.name} features, which are not "
+            "computed by a network; only models on network features can be exported"
         )
     if isinstance(hasher, DeepHasher):
-        return trunk.cpu(), nn.Sequential(hasher.net_.trunk.cpu(), hasher.net_.head.cpu()), False
+        net = hasher.net_.cpu()
+        return trunk.cpu(), nn.Sequential(net.trunk.preprocess, net.trunk, net.head), False
     assert isinstance(hasher, FeatureHasher)
     return trunk.cpu(), _as_linear(hasher, trunk.out_features), False
 
 
 def _as_linear(hasher: FeatureHasher, inputs: int) -> nn.Linear:
-    """A hasher whose outputs are linear in its features, as a layer."""
+    """Return a linear layer equal to a hasher whose outputs are linear in its features."""
     origin = hasher.project(np.zeros((1, inputs), np.float32))
     weight = hasher.project(np.eye(inputs, dtype=np.float32)) - origin
     probe = np.random.default_rng(0).standard_normal((8, inputs)).astype(np.float32)
     expected = hasher.project(probe)
     if not np.allclose(probe @ weight + origin, expected, rtol=1e-3, atol=1e-3 * expected.std()):
         raise ValueError(
-            f"the outputs of {hasher.name} are not linear in its features; linear methods, such as "
-            "itq and lsh, and all deep ones can be exported"
+            f"the outputs of {hasher.name} are not linear in its features; only deep methods and "
+            "linear methods such as itq and lsh can be exported"
         )
     layer = nn.Linear(inputs, hasher.bits)
     layer.weight.data = torch.from_numpy(np.ascontiguousarray(weight.T))
@@ -160,9 +167,9 @@ def _as_linear(hasher: FeatureHasher, inputs: int) -> nn.Linear:
 
 
 def _convert(module: _Outputs, encoder: Encoder) -> bytes:
-    """The model as an ONNX document."""
+    """Return the model as an ONNX document."""
     example = torch.zeros(2, encoder.size, encoder.size, 3, dtype=torch.uint8)
-    with _without_remarks():
+    with _without_export_warnings():
         program = torch.onnx.export(
             module,
             (example,),
@@ -180,11 +187,11 @@ def _convert(module: _Outputs, encoder: Encoder) -> bytes:
         "bits": str(encoder.bits),
         "size": str(encoder.size),
         "input": (
-            "RGB pictures, turned as their EXIF orientation says, white where they are "
-            "transparent, 16-bit grey divided by 257, resized to size x size without regard to "
-            "their aspect (bicubic with antialiasing, as Pillow does it), uint8"
+            "RGB images, uint8: rotated by EXIF orientation, transparency on white, 16-bit gray "
+            "divided by 257, resized to size x size without keeping the aspect ratio (bicubic "
+            "with antialiasing, as in Pillow)"
         ),
-        "code": "bit k is set where output k >= 0; packed eight to a byte, the first bit highest",
+        "code": "bit k is 1 if output k >= 0; packed into bytes, most significant bit first",
     }
     for name, value in facts.items():
         entry = model.metadata_props.add()
@@ -194,8 +201,8 @@ def _convert(module: _Outputs, encoder: Encoder) -> bytes:
 
 
 @contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Silence what PyTorch says of operators of torchvision, and of its own future."""
+def _without_export_warnings() -> Iterator[None]:
+    """Suppress warnings about operators of torchvision and future versions of PyTorch."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -208,13 +215,13 @@ def _without_remarks() -> Iterator[None]:
 
 
 def _compare(document: bytes, encoder: Encoder, count: int, seed: int) -> Checked:
-    """Run both models on random pictures; raise unless their codes are the same."""
+    """Run both models on random images; raise a ValueError if their codes differ."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(document, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(seed)
     shape = (count, encoder.size, encoder.size, 3)
-    # Blobs rather than noise: noise is alike to a network.
+    # Smooth images, because networks give similar outputs for all noise images.
     coarse = torch.from_numpy(rng.uniform(0, 255, (count, 3, 5, 5)))
     smooth = functional.interpolate(coarse, shape[1:3], mode="bicubic").clamp(0, 255)
     images = smooth.permute(0, 2, 3, 1).numpy().astype(np.uint8)
@@ -224,6 +231,6 @@ def _compare(document: bytes, encoder: Encoder, count: int, seed: int) -> Checke
     if np.any(different & ~near):
         raise ValueError(
             f"{np.count_nonzero(different & ~near)} of {outputs.size} bits of the exported model "
-            "differ from ours; nothing was written"
+            "differ from Bitprint; nothing was written"
         )
     return Checked(outputs.size, int(near.sum()), int(different.sum()))

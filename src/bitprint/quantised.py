@@ -1,4 +1,4 @@
-"""QuantisedCodes: items as entries of codebooks, compared by distance to real-valued queries."""
+"""QuantisedCodes: product-quantized items, ranked by distance to real-valued queries."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors import safe_open
-from safetensors.numpy import save as serialise
+from safetensors.numpy import save as serialize
 
-from bitprint.files import write_atomically
+from bitprint.utils.files import write_atomically
 
 _FORMAT = "bitprint.quantised"
 _VERSION = 1
 
 
 class QuantisedCodes:
-    """N items, each of them one entry from each of M codebooks (a product quantiser).
+    """N items of a product quantizer with M codebooks.
 
-    A vector of M d numbers is cut into M parts, and each part is replaced by the nearest of the n
-    entries of its own codebook: K = M log2(n) bits. Which bits two indices have in common says
-    nothing about how near their entries are, so these are not `Codes`: no Hamming distance, no
+    A vector of M d numbers is divided into M parts, and each part is replaced by the nearest of the
+    n entries of its codebook. An item has K = M log2(n) bits. The Hamming distance of two items is
+    unrelated to the distance of their vectors, so they are not `Codes` and cannot be added to an
     index. `bitprint.evaluate` ranks them by `distances`.
 
     Parameters
     ----------
     indices : ndarray of uint8, shape (N, M)
-        Which entry of each codebook stands for each item.
+        Index of the entry of each item in each codebook.
     codebooks : ndarray of float32, shape (M, n, d)
-        The entries; n is a power of two, from 2 to 256.
+        The entries; n is a power of two from 2 to 256.
 
     Examples
     --------
@@ -49,42 +49,47 @@ class QuantisedCodes:
         indices = np.asarray(indices)
         if codebooks.ndim != 3 or codebooks.shape[1] not in (2, 4, 8, 16, 32, 64, 128, 256):
             raise ValueError(
-                "codebooks have the shape (M, n, d) with n a power of two from 2 to 256, "
+                "codebooks must have shape (M, n, d) with n a power of two from 2 to 256, "
                 f"got {codebooks.shape}"
             )
         if indices.ndim != 2 or indices.shape[1] != len(codebooks):
             raise ValueError(
-                f"indices into {len(codebooks)} codebooks have the shape (N, {len(codebooks)}), "
+                f"indices into {len(codebooks)} codebooks must have shape (N, {len(codebooks)}), "
                 f"got {indices.shape}"
             )
         entries = codebooks.shape[1]
         if indices.dtype.kind not in "iu" or np.any((indices < 0) | (indices >= entries)):
-            raise ValueError(f"indices are whole numbers from 0 to {entries - 1}")
+            raise ValueError(f"indices must be integers from 0 to {entries - 1}")
         self.indices = np.ascontiguousarray(indices, np.uint8)
         self.codebooks = codebooks
 
     @property
     def bits(self) -> int:
-        """K, the bits that one item takes."""
+        """Number K of bits of an item."""
         books, entries, _ = self.codebooks.shape
         return int(books * (entries - 1).bit_length())
 
     def reconstruct(self) -> NDArray[np.float32]:
-        """Vectors that the items stand for, shape (N, M d)."""
+        """Return the vectors of the items, shape (N, M d)."""
         books, _, width = self.codebooks.shape
         vectors: NDArray[np.float32] = self.codebooks[np.arange(books), self.indices]
         return vectors.reshape(-1, books * width)
 
     def distances(self, queries: ArrayLike | QuantisedCodes) -> NDArray[np.float32]:
-        """Squared Euclidean distances, shape (Q, N).
+        """Compute squared Euclidean distances from queries to items, shape (Q, N).
 
-        Asymmetric: the queries are as they are, only the items are replaced by entries. A table
-        of each query's distances to all entries turns every distance into a sum of M numbers.
+        The distances are asymmetric: items are quantized, queries are not. A table with the
+        distances of each query to all entries is computed first; each distance is then a sum of M
+        numbers of the table.
 
         Parameters
         ----------
         queries : array_like, shape (Q, M d), or QuantisedCodes
-            Vectors; or items, which are taken for the vectors that they stand for.
+            Vectors, or items, which are replaced by their vectors.
+
+        Returns
+        -------
+        ndarray of float32, shape (Q, N)
         """
         if isinstance(queries, QuantisedCodes):
             queries = queries.reconstruct()
@@ -92,7 +97,7 @@ class QuantisedCodes:
         books, _, width = self.codebooks.shape
         if queries.ndim != 2 or queries.shape[1] != books * width:
             raise ValueError(
-                f"queries have the shape (Q, {books * width}), as the codebooks say, "
+                f"queries must have shape (Q, {books * width}) to match the codebooks, "
                 f"got {queries.shape}"
             )
         distances = np.zeros((len(queries), len(self)), np.float32)
@@ -103,7 +108,7 @@ class QuantisedCodes:
         return distances
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write items and codebooks to one file (safetensors with a checksum), atomically.
+        """Write items and codebooks to a file (safetensors with a checksum), atomically.
 
         Examples
         --------
@@ -116,22 +121,22 @@ class QuantisedCodes:
         """
         metadata = {"format": _FORMAT, "version": str(_VERSION), "sha256": self._checksum()}
         arrays = {"indices": self.indices, "codebooks": self.codebooks}
-        write_atomically(Path(path), serialise(arrays, metadata))
+        write_atomically(Path(path), serialize(arrays, metadata))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QuantisedCodes:
-        """Read what `save` wrote; anything else is refused with a ValueError."""
+        """Read a file that was written by `save`; any other file raises a ValueError."""
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file of quantised codes")
+            raise FileNotFoundError(f"{path}: no such file of quantized codes")
         try:
             with safe_open(path, framework="np") as file:
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except Exception as error:  # types that NumPy lacks are no SafetensorError
-            reason = " ".join(str(error).split())  # a name in the file may hold line breaks
+        except Exception as error:  # types unknown to NumPy do not raise SafetensorError
+            reason = " ".join(str(error).split())  # names in the file can contain line breaks
             raise ValueError(
-                f"{path}: not a file of quantised codes, or a truncated one ({reason})"
+                f"{path}: not a file of quantized codes, or truncated ({reason})"
             ) from error
         version = metadata.get("version", "")
         if (
@@ -139,18 +144,18 @@ class QuantisedCodes:
             or set(arrays) != {"indices", "codebooks"}
             or not version.isdecimal()
         ):
-            raise ValueError(f"{path}: not a file of quantised codes")
+            raise ValueError(f"{path}: not a file of quantized codes")
         if version != str(_VERSION):
             raise ValueError(
-                f"{path}: quantised codes of version {version}, this is version {_VERSION}; "
-                "upgrade bitprint to read it"
+                f"{path}: unknown format version {version}, this Bitprint reads version "
+                f"{_VERSION}; upgrade bitprint"
             )
         try:
             codes = cls(**arrays)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}: not quantised codes ({error})") from error
+            raise ValueError(f"{path}: invalid quantized codes ({error})") from error
         if codes._checksum() != metadata.get("sha256"):
-            raise ValueError(f"{path}: the checksum does not match, the file is damaged")
+            raise ValueError(f"{path}: the checksum does not match; the file is damaged")
         return codes
 
     def _checksum(self) -> str:
@@ -164,7 +169,7 @@ class QuantisedCodes:
         return len(self.indices)
 
     def __getitem__(self, rows: int | slice | NDArray | list[int]) -> QuantisedCodes:
-        """Select items; the result is always `QuantisedCodes`, of one item for a plain number."""
+        """Select items; return `QuantisedCodes`, also for a single row number."""
         if isinstance(rows, int | np.integer):
             rows = [int(rows)]
         return QuantisedCodes(self.indices[rows], self.codebooks)

@@ -1,4 +1,4 @@
-"""Labels by number or name; similarity, pairs, triplets and graded relevance."""
+"""Labels as numbers or names; similarity, pairs, triplets and graded relevance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_labels(
         One label per image: (N,) class numbers or class names. Several labels per image: an (N, c)
         matrix of 0 and 1, or a list (or set) of names for each image.
     count : int, optional
-        N, when it is known from the images.
+        Number of images N, if known.
     names : sequence of str, optional
         All class names, in the order of their numbers. Default: the sorted names in `labels`.
 
@@ -52,7 +52,7 @@ def check_labels(
 
 
 def check_both_labels(query_labels: Any, labels: Any) -> tuple[NDArray, NDArray]:
-    """Validate the labels of queries and of a database, and number their classes together.
+    """Validate the labels of queries and of a database, with common class numbers.
 
     Examples
     --------
@@ -104,21 +104,21 @@ def _read_names(labels: Any) -> list[Any] | None:
     if labels is None:
         raise ValueError("labels are None; pass one label per image")
     if hasattr(labels, "detach"):
-        return None  # torch has no strings
+        return None  # tensors contain no strings
     try:
         array = np.asarray(labels)
     except ValueError:  # lists of unequal lengths
         array = np.empty(1, object)
     if array.ndim == 0 or array.dtype.kind in "biuf" or _are_objects(array, Integral):
         return None
-    # NumPy turns the numbers in a list with names into strings, so the list itself is read.
+    # NumPy converts a list of names and numbers to strings, so the list itself is checked.
     named = []
     for row, label in enumerate(labels if isinstance(labels, list | tuple) else array):
         several = isinstance(label, list | tuple | set | frozenset | np.ndarray)
         if not all(isinstance(name, str) for name in (label if several else [label])):
             raise ValueError(
-                "labels are class numbers, an (N, c) matrix of 0 and 1, class names, or a list of "
-                f"names per image; label {row} is {label!r}"
+                "labels must be class numbers, an (N, c) matrix of 0 and 1, class names, or a list "
+                f"of names per image; label {row} is {label!r}"
             )
         named.append(tuple(label) if several else label)
     return named
@@ -136,7 +136,7 @@ def _vocabulary(named: list[Any]) -> list[str]:
 
 
 def _number(named: list[Any], names: Sequence[str], several: bool | None = None) -> NDArray:
-    """Class numbers, or with `several` names per image a matrix of 0 and 1."""
+    """Return class numbers, or with `several` names per image a matrix of 0 and 1."""
     numbers = {name: number for number, name in enumerate(names)}
     if several is None:
         several = any(not isinstance(label, str) for label in named)
@@ -153,13 +153,14 @@ def _number(named: list[Any], names: Sequence[str], several: bool | None = None)
 
 
 def _check_numbers(given: Any) -> NDArray:
-    """Class numbers as int64, or a matrix of 0 and 1 as uint8."""
+    """Return class numbers as int64, or a matrix of 0 and 1 as uint8."""
     if hasattr(given, "toarray"):
-        raise ValueError("sparse labels are not supported; give labels.toarray()")
+        raise ValueError("sparse labels are not supported; pass labels.toarray()")
     labels: NDArray = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     if labels.ndim not in (1, 2) or (labels.ndim == 2 and labels.shape[1] == 0):
         raise ValueError(
-            f"labels are (N,) class numbers or an (N, c) matrix of 0 and 1, got {labels.shape}"
+            "labels must be (N,) class numbers or an (N, c) matrix of 0 and 1, "
+            f"got shape {labels.shape}"
         )
     if labels.dtype == object:
         labels = labels.astype(np.float64)
@@ -168,23 +169,23 @@ def _check_numbers(given: Any) -> NDArray:
     if labels.ndim == 2:
         if not np.all((labels == 0) | (labels == 1)):
             if labels.shape[1] == 1:
-                raise ValueError("labels have shape (N, 1); class numbers: give labels.ravel()")
+                raise ValueError("labels have shape (N, 1); for class numbers pass labels.ravel()")
             raise ValueError(
-                "a label matrix has zeros and ones only; of probabilities give scores > 0.5"
+                "a label matrix must contain only 0 and 1; for probabilities pass scores > 0.5"
             )
         return labels.astype(np.uint8)
     if np.any(labels < 0) or np.any(labels != np.floor(labels)):
         raise ValueError(
-            "class numbers are integers and not negative; to number other classes: "
+            "class numbers must be integers >= 0; convert other classes with "
             "np.unique(labels, return_inverse=True)[1]"
         )
     if np.any(labels >= 2**53):
-        raise ValueError("class numbers are below 2^53")
+        raise ValueError("class numbers must be below 2^53")
     return labels.astype(np.int64)
 
 
 def class_count(labels: NDArray) -> int:
-    """Number of classes: columns of a label matrix, or the largest class number plus one.
+    """Return the number of classes: columns of a matrix, or the largest class number + 1.
 
     Examples
     --------
@@ -196,8 +197,19 @@ def class_count(labels: NDArray) -> int:
     return int(labels.max()) + 1 if len(labels) else 0
 
 
+def has_several_labels(labels: NDArray) -> bool:
+    """Return whether some image has more than one label.
+
+    Examples
+    --------
+    >>> has_several_labels(np.array([0, 3])), has_several_labels(np.array([[1, 0], [1, 1]]))
+    (False, True)
+    """
+    return labels.ndim == 2 and bool((labels.sum(axis=1) > 1).any())
+
+
 def class_matrix(labels: NDArray, classes: int | None = None) -> NDArray[np.float32]:
-    """Labels as Y, an (N, c) matrix of 0.0 and 1.0.
+    """Return labels as an (N, c) matrix of 0.0 and 1.0.
 
     Examples
     --------
@@ -208,31 +220,31 @@ def class_matrix(labels: NDArray, classes: int | None = None) -> NDArray[np.floa
         return labels.astype(np.float32)
     classes = class_count(labels) if classes is None else classes
     if classes > 2**20:
-        raise ValueError(f"class numbers go up to {classes - 1}; number the classes from 0")
+        raise ValueError(f"the largest class number is {classes - 1}; number the classes from 0")
     matrix = np.zeros((len(labels), classes), np.float32)
     matrix[np.arange(len(labels)), labels] = 1
     return matrix
 
 
 def check_several_classes(labels: NDArray) -> None:
-    """Raise unless some two images are similar to different things: one class teaches nothing."""
+    """Raise a ValueError unless there are images with different labels."""
     if len(labels) == 0:
         raise ValueError("there are no training images")
     if labels.ndim == 2 and labels.shape[1] == 1:
         raise ValueError(
-            "labels are a matrix of one class, shape (N, 1): at least two are needed; class "
-            "numbers: give labels.ravel()"
+            "labels are a matrix of one class, shape (N, 1): at least two classes are needed; for "
+            "class numbers pass labels.ravel()"
         )
     if np.all(labels == labels[0]):
         raise ValueError(
-            "all training images have the same labels (one class): at least two are needed"
+            "all training images have the same labels (one class): at least two classes are needed"
         )
 
 
 def similarity(some: Any, others: Any) -> Any:
-    """S, an (n, m) boolean block: which images share at least one label.
+    """Return an (n, m) boolean block: whether two images share at least one label.
 
-    Takes NumPy arrays or torch tensors, both (n,) class numbers or both (n, c) matrices.
+    Both arguments are NumPy arrays or torch tensors, either class numbers or label matrices.
 
     Examples
     --------
@@ -245,7 +257,7 @@ def similarity(some: Any, others: Any) -> Any:
 
 
 def shared_labels(some: Any, others: Any) -> Any:
-    """r, an (n, m) block: how many labels two images share (graded relevance).
+    """Return an (n, m) block: the number of labels that two images share (graded relevance).
 
     Examples
     --------
@@ -263,9 +275,9 @@ def shared_labels(some: Any, others: Any) -> Any:
 def sample_pairs(
     labels: NDArray, per_image: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw pairs (i, j, s): for every image `per_image` similar and as many dissimilar partners.
+    """Draw `per_image` similar and `per_image` dissimilar partners for every image.
 
-    An image without a similar (or dissimilar) partner gets none of that kind; no image is paired
+    An image without a similar or dissimilar partner has no pairs of that kind. No image is paired
     with itself.
 
     Returns
@@ -294,7 +306,7 @@ def sample_triplets(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Draw triplets (q, p, n): q shares a label with p and none with n; q, p and n differ.
 
-    Images that lack a similar or a dissimilar partner start no triplet.
+    Images without a similar or without a dissimilar partner start no triplet.
 
     Examples
     --------
@@ -321,9 +333,9 @@ _BLOCK = 1024
 
 
 def _partners(labels: NDArray, per_image: int, similar: bool, rng: np.random.Generator) -> Any:
-    """Yield (i, j) blocks: `per_image` random partners j of each image i that has any.
+    """Yield (i, j) blocks: `per_image` random partners j of each image i that has partners.
 
-    Works on blocks of images against all others, so memory is O(block x N), never N x N.
+    Processes blocks of images, so memory is O(block x N), not O(N x N).
     """
     for start in range(0, len(labels), _BLOCK):
         block = np.arange(start, min(start + _BLOCK, len(labels)))
@@ -331,7 +343,7 @@ def _partners(labels: NDArray, per_image: int, similar: bool, rng: np.random.Gen
         allowed[np.arange(len(block)), block] = False
         choices = allowed.sum(axis=1)
         have = np.flatnonzero(choices)
-        # The k-th allowed partner of an image is where its running count first reaches k + 1.
+        # Draw ranks among the allowed partners of each image, then look up their columns.
         wanted = (rng.random((len(have), per_image)) * choices[have, None]).astype(np.int64)
         columns = np.nonzero(allowed[have])[1]
         first = np.concatenate([[0], np.cumsum(choices[have])[:-1]]) if len(have) else np.empty(0)

@@ -1,4 +1,4 @@
-"""WeightedCodes: codes whose bits count differently in the distance."""
+"""WeightedCodes: codes with a weighted Hamming distance."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class WeightedCodes:
     """N codes of K bits with a weight for each bit, compared by weighted Hamming distance.
 
     The distance of two codes is the sum of the weights of the bits in which they differ. It is
-    real-valued, so an index does not search by it; `bitprint.evaluate` ranks by it. Sums that
-    floating-point numbers cannot hold exactly are rounded to some 1e-9 of the sum of all weights,
-    so that equal distances are equal in whatever order their weights are added.
+    real-valued, so an index cannot search by it; `bitprint.evaluate` can rank by it. Sums that are
+    not exact in floating point are rounded to about 1e-9 of the sum of all weights, so that equal
+    distances do not depend on the order of addition.
 
     Parameters
     ----------
     codes : Codes
         N codes of K bits.
     weights : array_like, shape (K,)
-        Finite, none below zero.
+        Finite weights >= 0.
 
     Examples
     --------
@@ -35,26 +35,30 @@ class WeightedCodes:
     def __init__(self, codes: Codes, weights: ArrayLike) -> None:
         weights = np.asarray(weights, np.float64)
         if weights.shape != (codes.bits,):
-            raise ValueError(f"{codes.bits} bits need as many weights, got shape {weights.shape}")
+            raise ValueError(
+                f"codes of {codes.bits} bits need {codes.bits} weights, got shape {weights.shape}"
+            )
         if not np.all(np.isfinite(weights) & (weights >= 0)):
-            raise ValueError("weights of bits are finite and not below zero")
+            raise ValueError("weights of bits must be finite and >= 0")
         self.codes = codes
         self.weights = weights
         self._step = _rounding_step(weights)
 
     @property
     def bits(self) -> int:
-        """K."""
+        """Code length K."""
         return self.codes.bits
 
     def distances(self, queries: CodesLike) -> NDArray[np.float64]:
-        """Weighted Hamming distances, shape (Q, N).
+        """Compute weighted Hamming distances from queries to codes, shape (Q, N).
 
-        Eight bits at a time: a table says what every pattern of differing bits weighs.
+        Eight bits are compared at a time, with a table of the weight of each pattern of bits.
         """
         queries = as_codes(queries)
         if queries.bits != self.bits:
-            raise ValueError(f"codes of {queries.bits} and of {self.bits} bits do not compare")
+            raise ValueError(
+                f"cannot compare codes of {queries.bits} bits with codes of {self.bits} bits"
+            )
         patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
         padded = np.zeros(8 * self.codes.packed.shape[1])
         padded[: self.bits] = self.weights
@@ -77,10 +81,10 @@ class WeightedCodes:
 
 
 def _rounding_step(weights: NDArray[np.float64]) -> float:
-    """A power of two to round sums of weights to; 0 where no sum has a rounding error.
+    """Return a power of two to which sums of weights are rounded; 0 if all sums are exact.
 
-    There is none where all weights are multiples of a number of which float64 holds as many as
-    their sum: whole numbers, say.
+    Sums are exact if all weights, such as integers, are multiples of a unit that is not smaller
+    than the float64 precision of the sum of all weights.
     """
     exponent = int(np.frexp(weights.sum())[1])
     unit = np.ldexp(1.0, max(exponent - 53, -1074))

@@ -1,7 +1,7 @@
-"""Workflows: split an image set, train on a part of it, evaluate on the rest.
+"""Workflows: split an image set, train on one part of it, evaluate on the rest.
 
-These are the steps behind `bitprint train` and `bitprint evaluate`. Everything that a model's
-file records of its training, and every check that queries were not seen in training, is here.
+`bitprint train` and `bitprint evaluate` call these functions. They also record the training set in
+the model file, and check that queries were not used in training.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitprint.codes import check_bits
 from bitprint.data import ImageSet, Split, open_images, split_for
 from bitprint.data.decoding import Progress
 from bitprint.data.inputs import Data, read_inputs
 from bitprint.data.protocols import check_protocol
-from bitprint.devices import pick_device
 from bitprint.features import check_features, extract, width
 from bitprint.methods import DeepHasher, FeatureHasher, Hasher, create
 from bitprint.methods import method as method_class
@@ -31,25 +31,26 @@ from bitprint.methods.recipes import Items, settle
 from bitprint.nets import backbone_kind
 from bitprint.supervision import check_several_classes
 from bitprint.training.distributed import current_workers
-from bitprint.training.run import holds_checkpoint, other_run
+from bitprint.training.run import has_checkpoint, other_run_error
+from bitprint.utils.devices import pick_device
 
 if TYPE_CHECKING:
     from bitprint.evaluation import Report
 
 Note = Callable[[str], None]
-_LONG = 1800  # seconds on a CPU; a longer training is announced with a faster way
+_LONG = 1800  # seconds on a CPU; for longer training a faster way is suggested
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSplit:
-    """An image set, divided by a protocol.
+    """An image set that is split by a protocol.
 
     Attributes
     ----------
     images : ImageSet
         The whole set.
     rows : Split
-        Row numbers of the parts, the protocol's name, its seed, and where MAP is cut off.
+        Row numbers of the parts, name of the protocol, seed, and cutoff of MAP.
     protocol : int
         1 or 2.
     training, queries, database : ImageSet
@@ -71,17 +72,17 @@ class ImageSplit:
 
     @property
     def training(self) -> ImageSet:
-        """Images to learn from."""
+        """Training images."""
         return self.images.subset(self.rows.training)
 
     @property
     def queries(self) -> ImageSet:
-        """Images to search with."""
+        """Query images."""
         return self.images.subset(self.rows.queries)
 
     @property
     def database(self) -> ImageSet:
-        """Images to search among."""
+        """Images that are searched."""
         return self.images.subset(self.rows.database)
 
     def __repr__(self) -> str:
@@ -89,19 +90,23 @@ class ImageSplit:
 
 
 def split(images: ImageSet, protocol: int = 1, seed: int = 0) -> ImageSplit:
-    """Divide an image set into training images, queries and a database.
+    """Split an image set into training images, queries and a database.
 
-    A set that comes with its own split keeps it, CIFAR-10 and NUS-WIDE are divided by the
-    protocols of their papers, and any other set by a general rule: see
-    `bitprint.data.split_for`. Images without a label are left out.
+    A set with its own split keeps it. CIFAR-10 and NUS-WIDE are split by their published protocols,
+    any other set by a general rule, see `bitprint.data.split_for`. Images without a label are left
+    out.
 
     Parameters
     ----------
     images : ImageSet
-        With labels.
+        A set with labels.
     protocol : {1, 2}
-        1 is a small training set; with 2 all images train that are not queries.
+        1 uses a small training set, 2 all images that are not queries.
     seed : int
+
+    Returns
+    -------
+    ImageSplit
 
     Examples
     --------
@@ -112,10 +117,10 @@ def split(images: ImageSet, protocol: int = 1, seed: int = 0) -> ImageSplit:
     """
     if not isinstance(images, ImageSet):
         raise ValueError(
-            f"split takes an image set, got {type(images).__name__}; make one with "
+            f"split takes an ImageSet, got {type(images).__name__}; create one with "
             "bp.open_images(folder) or bp.ImageSet(pixels, labels)"
         )
-    check_labelled(images)
+    check_labeled(images)
     images = images.labelled()
     return ImageSplit(images, split_for(images, protocol, seed), protocol)
 
@@ -123,9 +128,9 @@ def split(images: ImageSet, protocol: int = 1, seed: int = 0) -> ImageSplit:
 def training_images(
     images: ImageSet, method: str, protocol: int | None = None, seed: int = 0
 ) -> ImageSplit | ImageSet:
-    """Return what a method is trained on: a split of the set, or all of it.
+    """Return the training data of a method: a split of the set, or the whole set.
 
-    Images without a label are left out, except where a method without labels takes all images.
+    Images without a label are left out, unless the set is not split and the method needs no labels.
 
     Parameters
     ----------
@@ -133,9 +138,13 @@ def training_images(
     method : str
         Name of the method.
     protocol : {1, 2}, optional
-        By default 1 for a set with a split or a protocol of its own; otherwise all images train.
+        By default 1 for a set with its own split or protocol; another set is not split.
     seed : int
         Seed of the split.
+
+    Returns
+    -------
+    ImageSplit or ImageSet
 
     Examples
     --------
@@ -152,7 +161,7 @@ def training_images(
 def _learnable(images: ImageSet, method: str) -> ImageSet:
     """Return the images that a method can learn from, or raise a ValueError."""
     if method_class(method).supervision == "labels":
-        check_labelled(images)
+        check_labeled(images)
         images = images.labelled()
         assert images.labels is not None
         check_several_classes(images.labels)
@@ -168,15 +177,19 @@ def check_training(
     out: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Hasher:
-    """Return the untrained hasher, or raise a ValueError for options that cannot be used.
+    """Return the untrained hasher, or raise a ValueError for invalid options.
 
-    Reads no images, so that wrong options are found before a long read.
+    Reads no images, so that options can be validated before loading data.
 
     Parameters
     ----------
     method, bits, features, out, **options
         As in `train`.
     protocol : {1, 2}, optional
+
+    Returns
+    -------
+    Hasher
 
     Examples
     --------
@@ -186,7 +199,15 @@ def check_training(
     Traceback (most recent call last):
     ValueError: give features or backbone, not both: a model on gist features has no backbone small
     """
-    hasher = create(method, bits, **options)
+    if not issubclass(method_class(method), DeepHasher):
+        for name in ("backbone", "recipe"):
+            if name in options:
+                raise ValueError(
+                    f"{method} has no {name}: it learns from features, without a network"
+                )
+    hasher = create(method, check_bits(bits), **options)
+    if isinstance(hasher, DeepHasher):
+        pick_device(hasher.device)
     if protocol is not None:
         check_protocol(protocol)
     if features is not None:
@@ -200,7 +221,7 @@ def check_training(
                 f"a model on {features} features has no backbone {backbone}"
             )
     if out is not None and Path(out).exists() and not Path(out).is_dir():
-        raise ValueError(f"{out}: a file; the output of a training is a folder, name another")
+        raise ValueError(f"{out}: is a file; give the name of a folder for the output")
     return hasher
 
 
@@ -219,18 +240,19 @@ def train(
     name: str | None = None,
     **options: Any,
 ) -> Hasher:
-    """Train a method, by its recommended settings unless options are given.
+    """Train a method with its recommended settings; options override them.
 
     Parameters
     ----------
     data : ImageSplit, ImageSet, array, str or path
-        What to learn from: the training images of a split, an image set, whatever `Hasher.fit`
-        takes, or a name or folder for `bitprint.open_images`. By name a built-in set is split by
-        protocol 1, as `bitprint train` does, and only its training images are used.
+        Training data: a split, whose training images are used; an image set; any input of
+        `Hasher.fit`; or a name or folder for `bitprint.open_images`. A built-in set that is given
+        by name is split by protocol 1, as in `bitprint train`, and only its training images are
+        used.
     labels : array_like, optional
-        Labels of arrays; image sets have their own.
+        Labels of arrays; image sets contain their labels.
     bits : int
-        Length of the codes.
+        Code length.
     method : str
         One of `bitprint.list_methods()`.
     features : str, optional
@@ -244,14 +266,19 @@ def train(
     progress : bool
         Show a progress bar.
     note : callable, optional
-        Called with sentences about the run: its settings, and how long it will take on a CPU.
+        Called with a str: the settings of deep methods, and the estimated training time on a CPU.
     feature_progress : callable, optional
         Called with (done, total) while features are computed.
     name : str, optional
-        What the data is called in the model's file.
+        Name of the data in the model file.
     **options
         Options of the method and of its training, such as `recipe="paper"`, `backbone`, `epochs`
         or `device`.
+
+    Returns
+    -------
+    Hasher
+        The trained hasher.
 
     Examples
     --------
@@ -265,7 +292,7 @@ def train(
         raise ValueError("there is no option 'y': give labels as bp.train(X, labels=y)")
     hasher = check_training(method, bits, features=features, out=out, seed=seed, **options)
     if current_workers().size > 1 and not isinstance(hasher, DeepHasher):
-        raise ValueError(f"{hasher.name} learns in one process: start it without torchrun")
+        raise ValueError(f"{hasher.name} trains in one process only: run without torchrun")
     if isinstance(data, str | os.PathLike):
         name = str(data) if name is None else name
         data = training_images(open_images(data), method, seed=seed)
@@ -281,7 +308,7 @@ def train(
     about = describe_training(images, rows, data, name=name, features=features)
     if isinstance(hasher, FeatureHasher):
         hasher.check_width(width(images, features or "pixels"))
-    with current_workers().in_turn():  # the first computes features, the others read them
+    with current_workers().in_turn():  # rank 0 computes features, the others read them
         items = items_of(images, features, feature_progress)(rows)
     if labels is None and images.labels is not None:
         labels = images.labels[rows]
@@ -296,19 +323,25 @@ def evaluate_split(
     feature_progress: Progress | None = None,
     **conventions: Any,
 ) -> Report:
-    """Measure a hasher on the queries of a split.
+    """Evaluate a hasher on the queries of a split.
+
+    Raises a ValueError if the hasher was trained on other images of the same set, which may include
+    the queries.
 
     Parameters
     ----------
     hasher : Hasher
-        Refused if it was trained on other images of this set, which may include the queries.
     split : ImageSplit
     top : int or iterable of int, optional
-        Cutoff of MAP, or several; by default the protocol's.
+        One or several cutoffs of MAP; by default the cutoff of the protocol.
     feature_progress : callable, optional
         Called with (done, total) while features are computed.
     **conventions
         Further arguments of `bitprint.evaluate`.
+
+    Returns
+    -------
+    Report
 
     Examples
     --------
@@ -340,12 +373,47 @@ def evaluate_split(
     )
 
 
-def check_labelled(images: ImageSet) -> None:
-    """Raise a ValueError where no image has a label, and name the ways to give labels."""
+def evaluation_split(
+    images: ImageSet,
+    about: dict[str, Any],
+    *,
+    protocol: int | None = None,
+    seed: int | None = None,
+    name: str | None = None,
+) -> ImageSplit:
+    """Return the split on which to evaluate a model.
+
+    Parameters
+    ----------
+    images : ImageSet
+    about : dict
+        The "about" section of the model file, see `describe_training`.
+    protocol : {1, 2}, optional
+        By default the protocol of training, or 1.
+    seed : int, optional
+        By default the seed of training, or 0.
+    name : str, optional
+        Name or folder from which the set was opened.
+
+    Examples
+    --------
+    >>> from bitprint.data import load_digits
+    >>> evaluation_split(load_digits(), {"seed": 3})
+    ImageSplit('digits/1', seed 3: 185 queries, 1612 training, 1612 database)
+    """
+    seed = about.get("seed", 0) if seed is None else seed
+    protocol = (about.get("protocol") or 1) if protocol is None else protocol
+    parts = split(images, protocol, seed)
+    check_unseen(about, parts, name)
+    return parts
+
+
+def check_labeled(images: ImageSet) -> None:
+    """Raise a ValueError if the images have no labels."""
     if images.labels is None:
         raise ValueError(
-            f"{images.name}: its images have no labels; put those of each class into a "
-            "sub-folder, or give a CSV file with the columns file and label as --labels "
+            f"{images.name}: the images have no labels; put the images of each class into a "
+            "sub-folder, or give a CSV file with columns file and label as --labels "
             "(labels= in Python)"
         )
 
@@ -353,14 +421,14 @@ def check_labelled(images: ImageSet) -> None:
 def items_of(
     images: ImageSet, features: str | None, progress: Progress | None = None
 ) -> Callable[[NDArray[np.int64]], Any]:
-    """Return a row accessor: rows of the images themselves, or of their features of this name."""
+    """Return a row accessor of the images, or of their features if a name is given."""
     if features is None:
         return images.subset
     vectors = extract(images, features, progress=progress)
     return lambda rows: vectors[rows]
 
 
-# ---- what a model's file records
+# ---- the record of a training set in the model file
 
 
 def describe_training(
@@ -371,7 +439,7 @@ def describe_training(
     name: str | None = None,
     features: str | None = None,
 ) -> dict[str, Any]:
-    """Facts for `model.json`: which images a model was trained on."""
+    """Return the "about" section of `model.json`: the images that a model is trained on."""
     about: dict[str, Any] = {
         "data": name,
         "features": features,
@@ -390,15 +458,15 @@ def describe_training(
 
 
 def check_unseen(about: dict[str, Any], split: ImageSplit, name: str | None = None) -> None:
-    """Raise a ValueError if a model was trained on other images of a split's set.
+    """Raise a ValueError if a model was trained on other images of the same set.
 
     Parameters
     ----------
     about : dict
-        What the model's file records, see `describe_training`.
+        The "about" section of the model file, see `describe_training`.
     split : ImageSplit
     name : str, optional
-        How the set was opened.
+        Name or folder from which the set was opened.
     """
     images = split.images
     if not _is_same_set(about, name, images):
@@ -409,14 +477,14 @@ def check_unseen(about: dict[str, Any], split: ImageSplit, name: str | None = No
         same = about.get("split") == split.rows.fingerprint
     if not same:
         raise ValueError(
-            f"this model was trained on other images of {name or images.name} than this split "
-            "has, queries among them; train on the same protocol and seed as you evaluate on "
-            "(--protocol and --seed), with no image added, removed or renamed in between"
+            f"this model was trained on other images of {name or images.name} than the training "
+            "set of this split, so it may have seen the queries; evaluate with the protocol and "
+            "seed of training (--protocol and --seed), without adding, removing or renaming images"
         )
 
 
 def _is_same_set(about: dict[str, Any], name: str | None, images: ImageSet) -> bool:
-    """Whether a model was trained on these images: as they are, or in the same place."""
+    """Return whether a model was trained on these images, or on images of the same folder."""
     if about.get("images") == images.fingerprint():
         return True
     if about.get("pixels") == images.pixels_fingerprint():
@@ -430,7 +498,7 @@ def _is_same_set(about: dict[str, Any], name: str | None, images: ImageSet) -> b
 
 
 def _digest(ids: Any) -> str:
-    """Tell parts of one set of images apart, by names."""
+    """Return a digest of image names."""
     return hashlib.sha256("\n".join(ids).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -460,7 +528,7 @@ def _fit(
 
 
 def _announce(hasher: DeepHasher, items: Any, note: Note) -> None:
-    """Note the settings of a training, and how long it will take on a CPU."""
+    """Report the settings, and on a CPU the estimated training time."""
     source, _ = read_inputs(items)
     settled = settle(hasher, Items.of(source))
     spelled = " ".join(f"{k}={v}" for k, v in settled._settings().items() if v is not None)
@@ -471,29 +539,29 @@ def _announce(hasher: DeepHasher, items: Any, note: Note) -> None:
         note(f"training on this CPU takes about {spell_time(training)}")
         if training > _LONG and hasher.device == "auto":
             note(
-                f"without a GPU, --features {settled.backbone} is much faster: it computes the "
-                f"features of all images once, in about {spell_time(features)}, and learns from "
-                "those in a minute or two; --device cpu trains the whole network all the same"
+                f"without a GPU, --features {settled.backbone} is much faster: the features of all "
+                f"images are computed once, in about {spell_time(features)}, and training on them "
+                "takes a minute or two"
             )
 
 
 def _check_free(out: Path, hasher: Hasher, about: dict[str, Any]) -> None:
-    """Raise a ValueError where a folder has another run than this one.
+    """Raise a ValueError if a folder contains a different run.
 
-    `fit` itself compares the checkpoints of deep methods.
+    Checkpoints of deep methods are compared in `fit`.
     """
-    if holds_checkpoint(out):
+    if has_checkpoint(out):
         if not isinstance(hasher, DeepHasher):
-            raise other_run(out)
+            raise other_run_error(out)
     elif (out / "model.json").is_file():
         found = read_description(out)
         mine = {"method": hasher.name, "options": hasher._options(), "about": about}
         if _identity(found) != _identity(json.loads(json.dumps(mine))):
-            raise other_run(out)
+            raise other_run_error(out)
 
 
 def _identity(model: dict[str, Any]) -> tuple[Any, ...]:
-    """Fields of a `model.json` that identify a run: not how a folder is spelled, nor the device."""
+    """Return the fields of `model.json` that identify a run; device and folder name do not."""
     options, about = model.get("options") or {}, model.get("about") or {}
     known = ("protocol", "features", "seed", "images", "trained_on")
     return (

@@ -12,7 +12,7 @@ IMAGES = 20
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """Six files of 20 images each, whose MD5s stand for the official ones."""
+    """Six files of 20 images each, whose MD5s replace the official ones."""
     rng = np.random.default_rng(0)
     content = {}
     for name in FILES:
@@ -55,7 +55,7 @@ def test_one_changed_byte_is_noticed(small):
 def test_a_missing_file_is_named(small):
     root, _ = small
     (root / "test_batch.bin").unlink()
-    with pytest.raises(FileNotFoundError, match=r"test_batch\.bin: no such file; type: bitprint"):
+    with pytest.raises(FileNotFoundError, match=r"test_batch\.bin: no such file; run: bitprint"):
         load_cifar10(root)
 
 

@@ -10,7 +10,7 @@ from bitprint.data.decoded import decode_files
 
 @pytest.fixture
 def folder(tmp_path):
-    """Seven flat grey pictures, of which the third is not one."""
+    """Seven flat gray images; the third file is not an image."""
     root = tmp_path / "pictures"
     root.mkdir()
     for number in range(7):
@@ -97,7 +97,7 @@ def test_a_damaged_cache_is_named(folder, tmp_path):
         decode_files(*folder, 8, cache=cache)
 
 
-def test_too_little_space_is_said_before_the_work(folder, tmp_path, monkeypatch):
+def test_too_little_space_raises_before_decoding(folder, tmp_path, monkeypatch):
     usage = decoded.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(decoded.shutil, "disk_usage", lambda _: usage._replace(free=100))
     with pytest.raises(ValueError, match="choose another cache folder or a smaller size"):

@@ -35,7 +35,7 @@ def resident(source):
 
 
 def within(seconds, work):
-    """Run `work` in a thread that must end in time; return or raise what it does."""
+    """Run `work` in a thread with a time limit; return its result or raise its error."""
     outcome = Future()
 
     def attempt():
@@ -89,7 +89,7 @@ def test_an_empty_order_gives_nothing_to_learn():
 
 
 class Broken(ImageSet):
-    """A disk that fails at one image."""
+    """A source that raises an error at one image."""
 
     def read(self, rows):
         if 30 in rows:
@@ -113,7 +113,7 @@ def test_an_error_while_reading_ahead_reaches_the_caller():
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
 def test_a_feed_left_early_stops_its_reader(taken):
-    """The reader waits at a full queue then; closing the generator must free it."""
+    """The reader is blocked by a full queue; closing the generator must stop it."""
     batches = streamed(numbered_images(200)).batches(torch.arange(200), 1)
     for _ in range(taken):
         next(batches)
@@ -150,7 +150,7 @@ def test_the_reader_keeps_only_a_few_batches_ahead():
 
 
 class AsOnAGpu(Feed):
-    """A feed that believes that it is on a GPU, and reads on a CPU."""
+    """A feed that pads batches as on a GPU, but reads on a CPU."""
 
     def __init__(self, source):
         super().__init__(source, CPU)

@@ -72,7 +72,7 @@ def test_cache_gives_the_same_set(classes, tmp_path):
         assert cached.skipped == memory.skipped
 
 
-def test_pictures_of_other_formats_are_named(classes):
+def test_images_in_unsupported_formats_are_listed(classes):
     for name in ("cat/b.dng", "a.JXL", "cat/.c.dng", "notes.txt"):
         (classes / name).write_bytes(b"...")
     (classes / "folder.dng").mkdir()
@@ -87,7 +87,7 @@ def test_folder_errors(tmp_path):
     with pytest.raises(ValueError, match="no images found"):
         load_folder(tmp_path)
     (tmp_path / "a.dng").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"1 picture of another format left out \(1 \.dng\)$"):
+    with pytest.raises(ValueError, match=r"1 image in an unsupported format left out \(1 \.dng\)$"):
         load_folder(tmp_path)
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(ValueError, match=r"none of the 1 images can be read; the first, a\.png"):
@@ -128,7 +128,7 @@ def test_csv_without_a_split(classes):
 
 
 def test_csv_with_a_split(classes):
-    """The split goes with the images: they are sorted, and some cannot be read."""
+    """The split stays aligned with the images, which are sorted and partly unreadable."""
     (classes / "cat" / "broken.jpg").write_bytes(b"")
     text = (
         "file,split,labels\ndog/y.jpg,query,a\ncat/broken.jpg,train,a\n"
@@ -151,29 +151,28 @@ def test_csv_files_that_do_not_exist_are_listed(classes):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the first line must name a column file, found nothing"),
-        ("name,label\na,b\n", "must name a column file, found name, label"),
-        ("file,tags\na,b\n", r"labels\.csv: the first line must name a column label"),
-        ("file;label\na;b\n", r"labels\.csv: columns are separated by ;, save it with commas"),
+        ("", "the header needs a column file, found nothing"),
+        ("name,label\na,b\n", "header needs a column file, found name, label"),
+        ("file,tags\na,b\n", r"labels\.csv: the header needs a column label"),
+        ("file;label\na;b\n", r"labels\.csv: columns are separated by ;; use commas"),
         ("file,label\ncat/b.png,a,b\n", r"labels\.csv, line 2: more cells than columns"),
-        ("file,label,Label\ncat/b.png,a,b\n", "names the column label more than once"),
-        ("file,label\n", "names no files"),
-        ("file,label\na.png\n", "line 2: columns are missing"),
-        ("file,label\n../b.png,a\n", "line 2: ../b.png is not a path inside the folder"),
-        ("file,label\n/b.png,a\n", "line 2: /b.png is not a path inside the folder"),
-        ("file,label\n,a\n", "line 2: the name of a file is missing"),
+        ("file,label,Label\ncat/b.png,a,b\n", "header has the column label more than once"),
+        ("file,label\n", "contains no files"),
+        ("file,label\na.png\n", "line 2: cells are missing"),
+        ("file,label\n../b.png,a\n", r"line 2: \.\./b\.png is not in the folder .*, which must"),
+        ("file,label\n,a\n", "line 2: the file name is missing"),
         ('"na\nme",label\na,b\n', r"found na\\nme, label$"),
-        ('file,label\n"../a\nb",c\n', r"line 3: ../a\\nb is not a path inside the folder$"),
+        ('file,label\n"../a\nb",c\n', r"line 3: \.\./a\\nb is not in the folder"),
         (
             "file,label,split\ncat/b.png,a,train\ndog/x.png,a,test\n",
-            r"labels\.csv, line 3: the split .* is one of query, train, database, got 'test'",
+            r"labels\.csv, line 3: the split .* must be one of query, train, database, got 'test'",
         ),
         ("file,label,split\ncat/b.png,a\n", "line 2: .* query, train, database, got ''"),
         (
             "file,label,split\ncat/b.png,a,query\ncat/b.png,a,train\n",
-            "line 3: the split of cat/b.png is train here and query in line 2; give all rows",
+            "line 3: the split of cat/b.png is train here but query in line 2; use the same",
         ),
-        ("file,label\nx.png,a\ny.png,a\n", "none of the 2 files that it names is in .*, not x.png"),
+        ("file,label\nx.png,a\ny.png,a\n", "none of its 2 files is in .*; the first is x.png"),
     ],
 )
 def test_csv_errors(classes, text, message):
@@ -184,5 +183,5 @@ def test_csv_errors(classes, text, message):
 def test_csv_that_is_missing_or_not_text(classes):
     with pytest.raises(FileNotFoundError, match=r"no\.csv: no such CSV file"):
         load_folder(classes, labels=classes / "no.csv")
-    with pytest.raises(ValueError, match=r"b\.png: the first line must name a column file, found "):
+    with pytest.raises(ValueError, match=r"b\.png: the header needs a column file, found "):
         load_folder(classes, labels=classes / "cat" / "b.png")

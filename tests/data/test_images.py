@@ -10,7 +10,7 @@ from bitprint.data.images import ImageSet
 
 
 def numbered(count, height=4, width=6):
-    """Images that tell who they are: every pixel of image i is i."""
+    """Images in which every pixel of image i is i."""
     return np.repeat(np.arange(count, dtype=np.uint8), height * width * 3).reshape(
         count, height, width, 3
     )
@@ -33,7 +33,7 @@ def numbers(images):
     ],
 )
 def test_pixels_have_one_form(pixels):
-    message = r"images are uint8 of shape \(N, height, width, 3\), got"
+    message = r"images must be uint8 of shape \(N, height, width, 3\), got"
     with pytest.raises(ValueError, match=message):
         ImageSet(pixels)
 
@@ -42,7 +42,7 @@ def test_pixels_have_one_form(pixels):
     "pixels", [torch.zeros(2, 3, 4, 4), [[0]], np.zeros((2, 3, 4, 4), np.float32)]
 )
 def test_pixels_of_another_kind_name_the_converter(pixels):
-    with pytest.raises(ValueError, match=r"converted by bitprint\.data\.inputs\.read_inputs\(x\)"):
+    with pytest.raises(ValueError, match=r"convert .* by bitprint\.data\.inputs\.read_inputs\(x\)"):
         ImageSet(pixels)
 
 
@@ -56,11 +56,11 @@ def test_repr_of_an_image_set_is_one_line():
     ("facts", "message"),
     [
         ({"labels": [0, 1]}, "3 images but 2 labels"),
-        ({"labels": [0, 1, -1]}, "class numbers are integers and not negative"),
-        ({"labels": [[0, 1], [1, 1], [0, 2]]}, "a label matrix has zeros and ones only"),
+        ({"labels": [0, 1, -1]}, "class numbers must be integers >= 0"),
+        ({"labels": [[0, 1], [1, 1], [0, 2]]}, "a label matrix must contain only 0 and 1"),
         ({"ids": ["a", "b"]}, "3 images but 2 ids"),
-        ({"rows": [0, 3]}, "rows outside of the 3 images"),
-        ({"rows": [-1, 0]}, "rows outside of the 3 images"),
+        ({"rows": [0, 3]}, r"rows must be in 0\.\.2"),
+        ({"rows": [-1, 0]}, r"rows must be in 0\.\.2"),
         ({"rows": [0, 1], "ids": ["a", "b", "c"]}, "2 images but 3 ids"),
         ({"rows": [0, 1], "labels": [0, 1, 2]}, "2 images but 3 labels"),
     ],
@@ -221,8 +221,8 @@ def test_class_numbers_and_a_matrix_of_the_same_bytes_differ():
     assert vector.fingerprint() != matrix.fingerprint()
 
 
-def test_other_pictures_under_the_same_names_are_another_set():
-    """A resumed run must not go on with other images: plain arrays have no names of their own."""
+def test_other_pixels_with_the_same_names_differ():
+    """A run must not resume with other images; plain arrays have no file names."""
     images, darker = numbered(4), numbered(4)
     darker[2] = 0
     assert ImageSet(images).fingerprint() != ImageSet(darker).fingerprint()

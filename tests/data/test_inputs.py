@@ -1,4 +1,4 @@
-"""What users give to `fit` and `encode` is read, or refused in one sentence."""
+"""Conversion of the input of `fit` and `encode`, and its errors."""
 
 import io
 import subprocess
@@ -37,7 +37,7 @@ def resized(pixels, height, width):
 
 
 def check_refused(data, message, error=ValueError, **options):
-    """Reading must end in one sentence that matches `message`."""
+    """Reading must raise a one-line error that matches `message`."""
     with pytest.raises(error, match=message) as caught:
         read_inputs(data, **options)
     assert "\n" not in str(caught.value)
@@ -45,7 +45,7 @@ def check_refused(data, message, error=ValueError, **options):
 
 
 class Pairs:
-    """A dataset of one's own, without torch's class."""
+    """A dataset that is not a subclass of torch's."""
 
     def __init__(self, items):
         self.items = items
@@ -97,7 +97,7 @@ def test_uint8_images_are_not_copied():
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_float_images_are_rounded_to_uint8(kind):
-    values = RNG.random((300, 4, 5, 3)).astype(kind)  # more than are converted at a time
+    values = RNG.random((300, 4, 5, 3)).astype(kind)  # more than one conversion block
     values[0, 0, 0] = 0, 1, 0.5
     found = pixels_of(values)
     for place in [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 0, 2), (7, 1, 2, 0), (299, 3, 4, 2)]:
@@ -159,19 +159,28 @@ def test_no_images_stay_no_images():
     ("values", "message"),
     [
         (IMAGES.astype(np.float32), r"must be in \[0, 1\], got values from 0 to 255: divide by"),
-        (IMAGES / 128.0 - 1, r"leave out the normalization, as Bitprint normalizes"),
+        (IMAGES / 128.0 - 1, r"omit the normalization, which Bitprint applies"),
         (np.full((2, 4, 4, 3), np.nan), "float images contain NaN"),
         (np.full((2, 4, 4, 3), np.inf), r"must be in \[0, 1\], got values from inf to inf"),
-        (IMAGES.astype(np.int64), r"got int64: give images\.astype\(np\.uint8\)"),
-        (IMAGES > 9, "images are uint8, or floats in"),
-        (IMAGES[0], r"got uint8 of shape \(8, 10, 3\): give images\[None\] for one image"),
-        (IMAGES[0] / 255.0, r"give images\[None\] for one image"),
-        (IMAGES[0, :, :, :1], r"give images\[None\] for one image"),
+        (IMAGES.astype(np.int64), r"got int64: use images\.astype\(np\.uint8\)"),
+        (IMAGES > 9, "images must be uint8, or floats in"),
+        (IMAGES[0], r"got uint8 of shape \(8, 10, 3\): use images\[None\] for one image"),
+        (IMAGES[0] / 255.0, r"use images\[None\] for one image"),
+        (IMAGES[0, :, :, :1], r"use images\[None\] for one image"),
         (IMAGES[0].transpose(2, 0, 1), r"images\[\.\.\., None\] for N gray images"),
         (IMAGES[..., 0] / 255.0, r"x\.reshape\(len\(x\), -1\) for features"),
-        (np.zeros((2, 8, 8, 4), np.uint8), r"images have shape \(N, height, width, 3\) or \(N, 3,"),
-        (np.zeros((2, 0, 8, 3), np.uint8), r"images have shape .* got uint8 of shape \(2, 0, 8, 3"),
-        (np.zeros((2, 2, 8, 8, 3), np.uint8), r"images have shape .* got uint8 of shape \(2, 2, 8"),
+        (
+            np.zeros((2, 8, 8, 4), np.uint8),
+            r"images must have shape \(N, height, width, 3\) or \(N, 3,",
+        ),
+        (
+            np.zeros((2, 0, 8, 3), np.uint8),
+            r"images must have shape .* got uint8 of shape \(2, 0, 8, 3",
+        ),
+        (
+            np.zeros((2, 2, 8, 8, 3), np.uint8),
+            r"images must have shape .* got uint8 of shape \(2, 2, 8",
+        ),
     ],
 )
 def test_arrays_that_are_no_images_are_refused(values, message):
@@ -220,17 +229,17 @@ def test_features_by_dlpack_are_read():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (FEATURES[0], r"give x\[None\] for one vector, .* got float32 of shape \(5,\)"),
+        (FEATURES[0], r"use x\[None\] for one vector, .* got float32 of shape \(5,\)"),
         (torch.tensor([0, 2, 1]), "class numbers as labels; got int64"),
         (np.float32(3), r"got float32 of shape \(\)"),
-        (scipy.sparse.csr_array(FEATURES), r"sparse .* give features\.toarray\(\)"),
-        (scipy.sparse.dok_array(FEATURES), r"sparse .* give features\.toarray\(\)"),
-        (torch.from_numpy(FEATURES).to_sparse(), r"sparse .* give x\.to_dense\(\)"),
+        (scipy.sparse.csr_array(FEATURES), r"sparse .* use features\.toarray\(\)"),
+        (scipy.sparse.dok_array(FEATURES), r"sparse .* use features\.toarray\(\)"),
+        (torch.from_numpy(FEATURES).to_sparse(), r"sparse .* use x\.to_dense\(\)"),
         (np.where(FEATURES > 0, np.nan, 1), "features contain NaN or infinity"),
-        (np.array([["a", 1.0]], object), "features are numbers"),
-        (np.array([["a", "b"]]), "features are numbers"),
+        (np.array([["a", 1.0]], object), "features must be numbers"),
+        (np.array([["a", "b"]]), "features must be numbers"),
         ([[1.0, 2.0], [3.0]], "neither images nor feature vectors of one length"),
-        ([{"image": 1}], "give x"),
+        ([{"image": 1}], "use x"),
         ([1.0, None], "Reshape your data"),
     ],
 )
@@ -245,18 +254,18 @@ def test_values_that_are_no_features_are_refused(values, message):
     ("values", "message"),
     [
         (None, "there is no data"),
-        ({"image": IMAGES}, r"got a dict: give the images or features in it, such as x\['image'\]"),
-        ((image for image in IMAGES), r"got a generator: give a list of its items, list\(x\)"),
-        ({1, 2}, r"got a set: give a list"),
-        (dict(a=1).values(), r"got dict_values: give a list"),
-        (b"\x89PNG", r"got bytes: give the path of an image, or PIL\.Image\.open"),
-        (io.BytesIO(), r"got BytesIO: give the path"),
-        (bp, "got module: give images"),
-        ([], "there are no items: give at least one"),
-        (Pairs([]), "there are no items: give at least one"),
-        ([IMAGES], "give an array of many images by itself, without a list"),
-        ([FEATURES, LABELS], "item 0: one image has shape"),
-        ([Image.new("RGB", (8, 8)), 3], "item 1: one image has shape"),
+        ({"image": IMAGES}, r"got a dict: pass its images or features, such as x\['image'\]"),
+        ((image for image in IMAGES), r"got a generator: pass a list of its items, list\(x\)"),
+        ({1, 2}, r"got a set: pass a list"),
+        (dict(a=1).values(), r"got dict_values: pass a list"),
+        (b"\x89PNG", r"got bytes: pass the path of an image, or PIL\.Image\.open"),
+        (io.BytesIO(), r"got BytesIO: pass the path"),
+        (bp, "got module: pass images"),
+        ([], "there are no items: pass at least one"),
+        (Pairs([]), "there are no items: pass at least one"),
+        ([IMAGES], "pass an array of many images without a list"),
+        ([FEATURES, LABELS], "item 0: one image must have shape"),
+        ([Image.new("RGB", (8, 8)), 3], "item 1: one image must have shape"),
     ],
 )
 def test_other_kinds_of_data_are_refused(values, message):
@@ -302,8 +311,8 @@ def test_a_large_jpeg_opened_by_pillow_equals_its_file(tmp_path):
     np.testing.assert_array_equal(pixels_of(image, (16, 16, 3)), expected)
     assert image.size == (400, 300)
     whole = np.asarray(Image.open(tmp_path / "a.jpg"))
-    np.testing.assert_array_equal(np.asarray(image), whole)  # it can still be decoded in full
-    assert (resized(whole, 16, 16) != expected[0]).any()  # so the comparison means something
+    np.testing.assert_array_equal(np.asarray(image), whole)  # it can still be decoded at full size
+    assert (resized(whole, 16, 16) != expected[0]).any()  # so that the comparison is meaningful
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "I;16", "CMYK", "LA"])
@@ -351,7 +360,9 @@ def test_a_folder_is_read_as_by_its_loader(files):
 
 def test_files_of_a_folder_that_are_damaged_are_warned_of(files):
     files[0].write_bytes(b"no image")
-    with pytest.warns(UserWarning, match=r"1 images cannot be read .* a/0\.png"):
+    with pytest.warns(
+        UserWarning, match=r"skipped 1 images that cannot be read; the first, a/0\.png"
+    ):
         items, _ = read_inputs(files[0].parents[1])
     assert len(items) == 5
 
@@ -360,8 +371,10 @@ def test_paths_that_are_no_images_are_refused(files, tmp_path):
     (tmp_path / "text.jpg").write_text("no image")
     check_refused(str(tmp_path / "text.jpg"), r"text\.jpg: not a readable image")
     check_refused([files[0], tmp_path / "text.jpg"], r"text\.jpg: not a readable image")
-    check_refused([files[0], Image.new("L", (4, 4)), str(tmp_path)], "is a folder: give one folder")
-    check_refused([files[0], tmp_path], "is a folder: give one folder alone, or a list of image")
+    check_refused(
+        [files[0], Image.new("L", (4, 4)), str(tmp_path)], "is a folder: pass a single folder"
+    )
+    check_refused([files[0], tmp_path], "is a folder: pass a single folder, or a list of image")
     for missing in (
         "cat",
         ["dog", "cat"],
@@ -370,7 +383,7 @@ def test_paths_that_are_no_images_are_refused(files, tmp_path):
         "~nobody-here/a",
         "https://example.org/a.jpg",
     ):
-        check_refused(missing, "no such file or folder; give the path", FileNotFoundError)
+        check_refused(missing, "no such file or folder; pass the path", FileNotFoundError)
 
 
 def test_images_of_pillow_that_are_closed_are_refused(files, tmp_path):
@@ -382,7 +395,7 @@ def test_images_of_pillow_that_are_closed_are_refused(files, tmp_path):
 
 
 def test_images_for_a_model_of_features_are_refused_early(files):
-    message = r"trained on items of shape \(5,\), which are feature vectors, .* give features of"
+    message = r"trained on feature vectors of length 5, .* pass features of"
     for data in (files, files[0].parents[1], IMAGES, list(IMAGES), Image.new("L", (3, 3))):
         check_refused(data, message, shape=(5,))
     np.testing.assert_array_equal(read_inputs(FEATURES, (5,))[0], FEATURES)
@@ -461,10 +474,10 @@ def test_a_loader_of_some_rows_is_refused():
 
 
 def test_datasets_of_other_items_are_refused():
-    check_refused(Pairs([{"image": IMAGES[0]}]), r"items of this dataset are of type dict: give a")
+    check_refused(Pairs([{"image": IMAGES[0]}]), r"items of this dataset have type dict: pass a")
     normalized = (torch.rand(3, 8, 8) - 0.45) / 0.22
     check_refused(Pairs([(normalized, 1)]), r"item 0: float images must be in \[0, 1\]")
-    check_refused(Pairs([(IMAGES[0], 1), (FEATURES[0], 1)]), "item 1: one image has shape")
+    check_refused(Pairs([(IMAGES[0], 1), (FEATURES[0], 1)]), "item 1: one image must have shape")
 
     class Endless(torch_data.Dataset):
         def __getitem__(self, row):
@@ -478,7 +491,7 @@ def test_datasets_of_other_items_are_refused():
 
 @pytest.fixture(scope="module", params=["itq", "ksh", "dpsh"])
 def create(request):
-    """Make a hasher: without labels, with labels, with a network."""
+    """Create an unsupervised, a supervised and a deep hasher."""
     options = {"backbone": "small", "epochs": 1, "device": "cpu"} if request.param == "dpsh" else {}
     return lambda: bp.create(request.param, bits=8, **options)
 
@@ -516,7 +529,7 @@ def test_hashers_encode_floats_with_channels_first(trained):
     assert trained.project(pixels / 255).shape == (4, 8)
 
 
-@pytest.mark.filterwarnings("ignore:dpsh gives one code")
+@pytest.mark.filterwarnings("ignore:dpsh gives the same code")
 def test_fit_takes_labels_of_a_dataset_or_those_given(create):
     pixels = RNG.integers(0, 256, (9, 8, 8, 3), np.uint8)
     labels = np.arange(9) % 3
@@ -534,7 +547,7 @@ def test_fit_takes_labels_of_a_dataset_or_those_given(create):
 
 
 @pytest.mark.parametrize("name", ["itq", "dpsh"])
-@pytest.mark.filterwarnings("ignore:dpsh gives one code")
+@pytest.mark.filterwarnings("ignore:dpsh gives the same code")
 def test_fit_takes_a_folder_with_labels(name, tmp_path):
     for row in range(4):
         path = tmp_path / "ab"[row % 2] / f"{row}.png"
@@ -549,13 +562,13 @@ def test_fit_takes_a_folder_with_labels(name, tmp_path):
 
 
 def test_a_shallow_hasher_of_features_refuses_images():
-    """768 features could be the pixels of 16 x 16 images, and need not be."""
+    """768 features can be the pixels of 16 x 16 images, but need not be."""
     features = RNG.standard_normal((20, 768))
     hasher = bp.create("itq", bits=8).fit(features)
-    with pytest.raises(ValueError, match=r"trained on items of shape \(768,\)"):
+    with pytest.raises(ValueError, match=r"trained on feature vectors of length 768"):
         hasher.encode(Image.new("RGB", (16, 16)))
-    del hasher.input_shape_  # as models of earlier versions
-    with pytest.raises(ValueError, match=r"trained on items of shape \(768,\)"):
+    del hasher.input_shape_  # as in models of earlier versions
+    with pytest.raises(ValueError, match=r"trained on feature vectors of length 768"):
         hasher.encode(Image.new("RGB", (16, 16)))
     assert len(hasher.encode(features)) == 20
 
@@ -567,7 +580,7 @@ def test_a_stored_shape_that_cannot_be_is_refused(shape, tmp_path):
     assert bp.load(tmp_path).input_shape_ == (8, 8, 3)
     hasher.input_shape_ = shape
     hasher.save(tmp_path)
-    with pytest.raises(ValueError, match="input_shape_ is"):
+    with pytest.raises(ValueError, match="does not match 192 features"):
         bp.load(tmp_path)
 
 
@@ -590,7 +603,7 @@ def test_names_as_labels_of_a_dataset_are_learned():
     assert deep.label_names_ == ["cat", "dog"]
 
 
-@pytest.mark.filterwarnings("ignore:dpsh gives one code")
+@pytest.mark.filterwarnings("ignore:dpsh gives the same code")
 def test_train_reads_a_stream_once():
     notes = []
     stream = Stream(iter(list(zip(IMAGES, LABELS, strict=True))))  # empty when read again

@@ -1,5 +1,6 @@
-"""A label CSV means the same to `load_folder` (training) and to `list_pictures` (an index)."""
+"""A label CSV has the same meaning in `load_folder` (training) and `list_pictures` (index)."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -65,16 +66,16 @@ def test_backslashes_and_other_names_mean_one_file(album):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (("file,label", ",x"), "line 2: the name of a file is missing"),
-        (("file,label", "a.png"), "line 2: columns are missing"),
+        (("file,label", ",x"), "line 2: the file name is missing"),
+        (("file,label", "a.png"), "line 2: cells are missing"),
         (("file,label", "a.png,x,y"), r"line 2: more cells than columns; join labels by \|"),
-        (("file,label", "a.png,caf\udce9"), r"line 2: the label caf\\udce9 is not in UTF-8"),
-        (("file;label", "a.png;x"), "columns are separated by ;, save it with commas"),
-        (("name,label", "a.png,x"), "must name a column file, found name, label"),
+        (("file,label", "a.png,caf\udce9"), r"line 2: the label caf\\udce9 is not UTF-8"),
+        (("file;label", "a.png;x"), "columns are separated by ;; use commas"),
+        (("name,label", "a.png,x"), "header needs a column file, found name, label"),
         (("file,label,split", "a.png,x,test"), "line 2: .* query, train, database, got 'test'"),
         (
             ("file,label,split", "a.png,x,train", "b.png,x,query", "a.png,y,query"),
-            "line 4: the split of a.png is query here and train in line 2",
+            "line 4: the split of a.png is query here but train in line 2",
         ),
         (("file,label", "a.png,x", "b.png," + "y" * 200_000), "line 3: not CSV"),
     ],
@@ -85,6 +86,76 @@ def test_what_is_refused_is_refused_everywhere(album, rows, message):
         load_folder(album, labels=table, size=8)
     with pytest.raises(ValueError, match=rf"list\.csv.*{message}"):
         list_pictures(table)
+
+
+def refuse(album, name, *, line=3):
+    """Check that a row of a CSV is refused in training and in an index."""
+    table = write(album, "file,label", "a.png,x", f"{name},x")
+    message = (
+        rf"list\.csv, line {line}: {re.escape(name)} is not in the folder {re.escape(str(album))}"
+    )
+    for read in (lambda: load_folder(album, labels=table, size=8), lambda: list_pictures(table)):
+        with pytest.raises(ValueError, match=f"^.*{message}, which must contain all files of"):
+            read()
+
+
+@pytest.fixture
+def secret(album):
+    """A file beside the folder, and a link to its folder in the folder."""
+    place = album.parent / f"{album.name}-outside"
+    place.mkdir()
+    Image.new("L", (8, 8), 128).save(place / "secret.png")
+    (album / "linked").symlink_to(place)
+    return place / "secret.png"
+
+
+def test_files_outside_the_folder_are_refused_everywhere(album, secret):
+    outside = secret.parent.name
+    for name in (
+        f"../{outside}/secret.png",
+        f"sub/../../{outside}/secret.png",
+        f"..\\{outside}\\secret.png",
+        "linked/secret.png",
+        "linked/no/such.png",
+        f"linked/../{outside}/secret.png",
+        f"{album}/../{outside}/secret.png",
+        f"{album}/linked/secret.png",
+        str(secret),
+        "/etc/passwd",
+        "..",
+        ".",
+        "/",
+        "sub/../a.png",
+    ):
+        refuse(album, name)
+
+
+def test_a_name_that_begins_like_the_folder_is_refused(album, secret):
+    assert str(secret).startswith(str(album))
+    refuse(album, str(secret))
+
+
+def test_absolute_names_in_the_folder_are_relative_to_it(album, tmp_path_factory):
+    other = tmp_path_factory.mktemp("links") / "album"
+    other.symlink_to(album)
+    table = write(album, "file,label", f"{album}/a.png,x", f"{other}/sub/c.png,y", "./a.png,z")
+    expected = {"a.png": {"x", "z"}, "sub/c.png": {"y"}}
+    assert trained(album, table) == trained(other, table) == indexed(album, table) == expected
+
+
+def test_links_to_files_and_within_the_folder_are_read(album, secret):
+    """As in a folder without a CSV."""
+    (album / "photo.png").symlink_to(secret)
+    (album / "again").symlink_to(album / "sub")
+    table = write(album, "file,label", "photo.png,x", "again/c.png,y")
+    assert trained(album, table) == {"photo.png": {"x"}, "again/c.png": {"y"}}
+    assert indexed(album, table) == {"photo.png": {"x"}, "sub/c.png": {"y"}}
+
+
+def test_a_csv_beside_the_folder_names_files_below_itself(tmp_path, album):
+    table = write(album, "file,label", "sub/c.png,x")
+    assert indexed(album, table) == {"sub/c.png": {"x"}}
+    assert trained(album / "sub", write(album, "file,label", "c.png,x")) == {"c.png": {"x"}}
 
 
 def test_the_split_of_merged_rows_is_theirs(album):
@@ -102,5 +173,5 @@ def test_a_csv_without_labels_is_for_an_index_alone(album):
     table = write(album, "file,tags", "a.png,x", "a.png,y")
     assert indexed(album, table) == {"a.png": set()}
     assert not has_label_column(table)
-    with pytest.raises(ValueError, match="must name a column label"):
+    with pytest.raises(ValueError, match="header needs a column label"):
         load_folder(album, labels=table, size=8)

@@ -37,7 +37,7 @@ def test_a_complete_set_has_no_problems(layout):
     assert (found.listed, found.concepts, found.wanted, found.problems) == (6, 3, 5, [])
     result = run("nuswide", "--check", layout)
     assert result.exit_code == 0
-    assert "5 of 5 images needed are there" in result.stdout
+    assert "5 of 5 required images found" in result.stdout
     assert "nothing is missing" in result.stdout
 
 
@@ -61,21 +61,21 @@ def test_missing_and_empty_images_are_counted_and_named(layout):
     assert (found.missing, found.empty) == (["actor/0.jpg", "actor/3.jpg"], ["actor/5.jpg"])
     result = run("nuswide", "--check", layout)
     assert result.exit_code == 1
-    assert "2 of 5 images needed are there" in result.stdout
+    assert "2 of 5 required images found" in result.stdout
     assert "  actor/3.jpg\n" in result.stdout
     listed = run("nuswide", "--check", layout, "--json")
     assert listed.exit_code == 1
     assert json.loads(listed.stdout) == vars(found)
 
 
-def test_no_more_files_are_named_than_a_person_reads(layout, monkeypatch):
+def test_only_the_first_missing_files_are_printed(layout, monkeypatch):
     monkeypatch.setattr(nuswide_check, "_SHOWN", 2)
     for row in range(4):
         (layout / "Flickr" / "actor" / f"{row}.jpg").unlink()
     assert check_nuswide(layout).lines()[-3:] == [
         "  actor/0.jpg",
         "  actor/1.jpg",
-        "  and 2 more; --json lists them all",
+        "  and 2 more; use --json to list all",
     ]
 
 
@@ -83,12 +83,12 @@ def test_without_a_folder_of_images_all_are_missing(layout):
     (layout / "Flickr").rename(layout / "elsewhere")
     found = check_nuswide(layout)
     assert found.problems == [
-        "neither Flickr nor images is there to hold the images",
+        "no folder Flickr or images",
         "5 of 5 images are missing",
     ]
 
 
-def test_labels_of_another_number_are_said(layout):
+def test_wrong_number_of_labels_is_reported(layout):
     (layout / "Groundtruth" / "AllLabels" / "Labels_sky.txt").unlink()
     with (layout / "ImageList" / "Imagelist.txt").open("a") as file:
         file.write("actor\\6.jpg\n")
@@ -97,8 +97,8 @@ def test_labels_of_another_number_are_said(layout):
             file.write("0\n")
     assert check_nuswide(layout).problems == [
         "Groundtruth/AllLabels has 2 of the 3 files Labels_<concept>.txt",
-        "ImageList/Imagelist.txt has 7 lines in place of 6",
-        "3 images carry one of the 2 most frequent concepts in place of 5",
+        "ImageList/Imagelist.txt has 7 lines, expected 6",
+        "3 images have one of the 2 most frequent concepts, expected 5",
     ]
 
 
@@ -111,4 +111,4 @@ def test_the_counts_are_those_of_the_paper():
 def test_other_sets_have_no_checker(tmp_path):
     result = run("cifar10", "--check", tmp_path)
     assert result.exit_code == 2
-    assert "--check is for nuswide" in result.stderr
+    assert "--check works with nuswide only" in result.stderr

@@ -16,7 +16,7 @@ def classes_of(labels, rows):
 
 
 def check_apart(labels, split):
-    """Three lists without a common image; no class of the training set is ever searched."""
+    """Three disjoint lists; no class of the training set is in queries or database."""
     parts = [rows.tolist() for rows in (split.queries, split.training, split.database)]
     together = [row for rows in parts for row in rows]
     assert len(together) == len(set(together))
@@ -94,26 +94,28 @@ def test_the_seed_decides():
 
 
 def test_fingerprint_is_pinned():
-    """A change here changes every published split: it must be meant."""
+    """A change here changes every published split."""
     split = unseen_split(np.arange(80) % 4, 1, seed=7)
     assert split.fingerprint == "0021cdd3068aff11234114457d0d0a92e0240ac6b45daa2b3bd6d6fd48b64ed2"
 
 
 def test_too_few_classes():
-    with pytest.raises(ValueError, match="pets: 3 classes cannot be divided"):
+    with pytest.raises(
+        ValueError, match="pets: the protocol of unseen classes needs at least 4 classes, got 3"
+    ):
         unseen_split(np.arange(30) % 3, 1, name="pets")
 
 
 @pytest.mark.parametrize("single", [0, 1, 2, 3])
 def test_a_class_of_one_image_is_named(single):
     labels = np.repeat(np.arange(4), [1 if number == single else 2 for number in range(4)])
-    with pytest.raises(ValueError, match=f"pets: class {single} has one image only"):
+    with pytest.raises(ValueError, match=f"pets: class {single} has only one image"):
         unseen_split(labels, 1, name="pets")
 
 
 @pytest.mark.parametrize("protocol", [0, 3])
 def test_there_are_two_protocols(protocol):
-    with pytest.raises(ValueError, match="there are protocols 1 and 2"):
+    with pytest.raises(ValueError, match="protocol must be 1 or 2"):
         unseen_split(np.arange(80) % 4, protocol)
 
 
@@ -121,10 +123,10 @@ def test_there_are_two_protocols(protocol):
     ("queries", "training", "database", "message"),
     [
         ([0, 1], [3], [1, 2], "queries must not be in the database"),
-        ([0], [1, 3], [1, 2], "training images must not be searched"),
-        ([0], [0, 3], [1, 2], "training images must not be searched"),
-        ([0], [3, 3], [1, 2], "twice among training"),
-        ([0, 0], [3], [1, 2], "twice among queries"),
+        ([0], [1, 3], [1, 2], "training images must not be queries"),
+        ([0], [0, 3], [1, 2], "training images must not be queries"),
+        ([0], [3, 3], [1, 2], "twice in training"),
+        ([0, 0], [3], [1, 2], "twice in queries"),
     ],
 )
 def test_inconsistent_splits_are_refused(queries, training, database, message):
@@ -146,15 +148,15 @@ def test_rows_are_sorted_and_cannot_be_changed():
 
 def test_what_is_left_of_classes_when_images_have_labels_of_both_kinds():
     def refused(labels, **about):
-        with pytest.raises(ValueError, match="after leaving out images that also carry") as error:
+        with pytest.raises(ValueError, match="after excluding images that also have") as error:
             unseen_split(labels, 1, **about)
         return str(error.value)
 
     everything = np.ones((10, 4), int)
-    assert "carry unseen classes, no image of seen classes is left" in refused(everything)
+    assert "have unseen classes, no image of seen classes is left" in refused(everything)
     alone = np.repeat(np.eye(4, dtype=int), 5, axis=0)
     for number, name in enumerate("abcd"):
         nearly = alone.copy()
         nearly[5 * number : 5 * number + 4] = 1
-        assert f"seen classes, class {number} has one image; " in refused(nearly)
-        assert f"class {name!r} has one image; " in refused(nearly, label_names="abcd")
+        assert f"seen classes, class {number} has only one image; " in refused(nearly)
+        assert f"class {name!r} has only one image; " in refused(nearly, label_names="abcd")

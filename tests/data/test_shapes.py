@@ -32,10 +32,10 @@ def test_another_seed_gives_other_scenes(scenes):
 
 
 def test_every_object_is_visible():
-    """Each labelled object changes its own quarter of the picture, and the others stay flat."""
+    """Each labeled object changes one quarter of the image; the others stay flat."""
     scenes = draw_shapes(200, size=64, seed=1)
     quarters = scenes.pixels.reshape(200, 2, 32, 2, 32, 3).astype(float)
-    # Texture and noise move a channel by less than 46 from its middle; an object by 80 or more.
+    # Texture and noise change a channel by less than 46, an object by at least 80.
     spread = np.percentile(quarters, 98, axis=(2, 4)) - np.percentile(quarters, 2, axis=(2, 4))
     occupied = (spread.max(axis=3) > 85).sum(axis=(1, 2))
     assert np.array_equal(occupied, scenes.labels.sum(axis=1))
@@ -57,8 +57,8 @@ def test_shapes_differ_from_each_other():
             assert (masks[first] ^ masks[second]).mean() > 0.05
 
 
-def test_colour_says_nothing_about_the_label(scenes):
-    """The mean colour of a class is the mean colour of all, within chance."""
+def test_color_is_independent_of_the_label(scenes):
+    """The mean color of each class equals the overall mean color, up to chance."""
     means = scenes.pixels.mean(axis=(1, 2))
     for column in scenes.labels.T:
         chosen = means[column == 1]

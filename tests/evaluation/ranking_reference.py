@@ -1,4 +1,4 @@
-"""Retrieval measures written as plain loops over ranked lists, to compare with."""
+"""Retrieval metrics as plain loops over ranked lists, for comparison."""
 
 from itertools import chain, combinations, product
 
@@ -8,7 +8,7 @@ from bitprint import Codes
 
 
 def ranked_average_precision(flags, total, top, denominator):
-    """AP of one ranked list: `flags` says of each rank whether its item is relevant."""
+    """AP of one ranked list; `flags` are the relevance at each rank."""
     hits, precisions = 0, 0.0
     for rank, relevant in enumerate(flags[:top], start=1):
         if relevant:
@@ -19,7 +19,7 @@ def ranked_average_precision(flags, total, top, denominator):
 
 
 def tie_orders(distances, relevance):
-    """Every ranked list of relevance flags that the distances allow, each equally likely."""
+    """All orders of relevance flags that are consistent with the distances, equally likely."""
     arrangements = []
     for distance in sorted(set(distances)):
         tied = [flag for d, flag in zip(distances, relevance, strict=True) if d == distance]
@@ -53,7 +53,7 @@ def codes_at(distances, bits):
 
 
 def random_task(rng, queries, size, bits, classes=None, columns=None):
-    """Random codes with class numbers, or with label matrices of so many columns."""
+    """Random codes with class numbers, or with label matrices of the given width."""
     query_codes = Codes.from_signs(rng.random((queries, bits)) < 0.5)
     codes = Codes.from_signs(rng.random((size, bits)) < 0.5)
     if columns is None:

@@ -133,7 +133,7 @@ def test_top_beyond_the_database_is_the_whole_database():
 
 
 def cut_precision(m, before, found, start, drawn):
-    """AP after a cut that drew m relevant items of a tie, from the definition rank by rank."""
+    """AP for a cut with m relevant items of a tie, computed rank by rank."""
     rho = (m - 1) / (drawn - 1)
     tied = sum(m / drawn * (found + 1 + (j - 1) * rho) / (start + j) for j in range(1, drawn + 1))
     return (before + tied) / (found + m) if found + m else 0.0
@@ -164,7 +164,7 @@ def test_cut_within_a_tie_equals_the_hypergeometric_sum(found, size, relevant, d
 
 def test_cut_within_a_tie_of_two_hundred_thousand():
     # With nothing before the tie, AP given m hits is rho + (1 - rho) H_k / k with rho linear in m,
-    # so the expectation needs only E[m] = k r / n; no hit at all is as good as impossible.
+    # so the expectation needs only E[m] = k r / n; m = 0 is negligible.
     size, relevant, drawn = 200_000, 60_000, 50_000
     rho = (drawn * relevant / size - 1) / (drawn - 1)
     mean_inverse_rank = sum(1 / j for j in range(1, drawn + 1)) / drawn

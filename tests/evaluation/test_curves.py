@@ -8,7 +8,7 @@ from bitprint.evaluation.histograms import Histograms, Task
 
 @pytest.fixture
 def task():
-    """A few multi-label queries, one of which has no label and so no relevant item."""
+    """A few multi-label queries; one has no label and no relevant item."""
     query_codes, query_labels, codes, labels = random_task(
         np.random.default_rng(2), 12, 150, bits=9, columns=5
     )

@@ -1,4 +1,4 @@
-"""NDCG and ACG: against all orders of ties, plain loops and scikit-learn."""
+"""NDCG and ACG against all orders of ties, plain loops and scikit-learn."""
 
 from itertools import pairwise, permutations
 from math import log2
@@ -20,7 +20,7 @@ LABELS = [{"classes": 4}, {"columns": 5}, {"columns": 70}]
 
 
 class Scaled:
-    """Hamming distances as real numbers."""
+    """Hamming distances as floats."""
 
     def __init__(self, codes):
         self.codes, self.bits = codes, codes.bits
@@ -51,7 +51,7 @@ def as_labels(shared):
 
 
 def shared_by_hand(query_labels, labels):
-    """How many labels each query shares with each item."""
+    """Number of labels that each query shares with each item."""
     if query_labels.ndim == 1:
         return (query_labels[:, None] == labels).astype(int)
     return query_labels @ labels.T
@@ -83,7 +83,7 @@ def test_gains_equal_the_mean_over_all_permutations(pairs):
 
 @pytest.mark.parametrize("kind", LABELS)
 def test_ndcg_equals_that_of_scikit_learn(kind):
-    """Its `ndcg_score` takes gains, and averages over tied scores as well."""
+    """Its `ndcg_score` takes gains and also averages over ties."""
     task = random_task(np.random.default_rng(0), 9, 300, bits=7, **kind)
     query_codes, query_labels, codes, labels = task
     shared = shared_by_hand(query_labels, labels)
@@ -181,14 +181,14 @@ def test_shared_labels_are_counted_as_by_loops(kind, size):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("bits", [1, 48, 1024, 1030])
-def test_cuda_counts_gains_as_the_processor(bits):
+def test_cuda_counts_gains_as_the_cpu(bits):
     task = Task(*random_task(np.random.default_rng(bits), 40, 3000, bits, columns=70))
     for mine, theirs in zip(task.count_gains("cuda", 9), task.count_gains("cpu"), strict=True):
         for some, others in zip(mine, theirs, strict=True):
             np.testing.assert_array_equal(some, others)
 
 
-def test_more_labels_than_a_float_can_weigh_are_refused():
+def test_too_many_shared_labels_raise():
     code = Codes.from_signs([[1, 1]])
     for ranker in (code, Scaled(code)):
         report = evaluate(

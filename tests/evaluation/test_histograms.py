@@ -63,14 +63,14 @@ def test_chunks_do_not_matter(chunk):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("bits", [1, 48, 130, 1024, 1030])
-def test_cuda_agrees_with_the_processor(bits, labels):
+def test_cuda_agrees_with_the_cpu(bits, labels):
     task = Task(*random_task(np.random.default_rng(bits), 40, 3000, bits, **labels))
     cpu, cuda = task.count("cpu"), task.count("cuda", chunk=9)
     np.testing.assert_array_equal(cpu.items, cuda.items)
     np.testing.assert_array_equal(cpu.relevant, cuda.relevant)
 
 
-def test_large_class_numbers_are_told_apart():
+def test_large_class_numbers_are_distinguished():
     codes = Codes.from_signs([[1], [1]])
     found = Task(codes, [2**40, 2**40 + 1], codes, [2**40, 2**40]).count("cpu")
     assert found.relevant.tolist() == [[2, 0], [0, 0]]

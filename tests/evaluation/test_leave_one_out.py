@@ -1,4 +1,4 @@
-"""Leave-one-out MAP, against ranked lists that are written down and searched by plain loops."""
+"""Leave-one-out MAP against plain loops over ranked lists."""
 
 from itertools import permutations
 
@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 
 
 def precision_of_list(relevant):
-    """Average precision of one ranked list; None where nothing is relevant."""
+    """Average precision of one ranked list; None without relevant items."""
     hits, total = 0, 0.0
     for rank, hit in enumerate(relevant, start=1):
         if hit:
@@ -25,7 +25,7 @@ def precision_of_list(relevant):
 
 
 def orders(items, distance):
-    """All ranked lists of the items: every order of those at the same distance."""
+    """All ranked lists of the items, with every order of ties."""
     lists = [[]]
     for value in sorted({distance[item] for item in items}):
         tied = [item for item in items if distance[item] == value]
@@ -34,7 +34,7 @@ def orders(items, distance):
 
 
 def brute_force(distances, similar):
-    """MAP with item i taken out of list i, averaged over all orders of ties."""
+    """MAP with item i removed from list i, averaged over all orders of ties."""
     found = []
     for i in range(len(distances)):
         others = [j for j in range(len(distances)) if j != i]
@@ -107,7 +107,7 @@ def test_map_in_blocks_is_that_of_one_evaluation_per_item(monkeypatch):
         alone.append(report.map)
     monkeypatch.setattr(leave_one_out, "_QUERIES", 64)
     assert leave_one_out_map(codes, labels) == pytest.approx(np.mean(alone), abs=1e-12)
-    # Distances count all pairs again, in another way.
+    # The same with real-valued distances.
     monkeypatch.setattr(leave_one_out, "_PAIRS", 1000)
     weighted = WeightedCodes(codes, np.ones(16))
     assert leave_one_out_map(weighted, labels, codes) == pytest.approx(np.mean(alone), abs=1e-12)

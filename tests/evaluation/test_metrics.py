@@ -47,7 +47,7 @@ def test_queries_without_a_relevant_item():
 
 
 def with_empty_queries():
-    """40 queries, 12 of them of a class that the database lacks."""
+    """40 queries, 12 of them of a class that is not in the database."""
     query_codes, query_labels, codes, labels = random_task(
         np.random.default_rng(6), 40, 300, bits=16, classes=4
     )
@@ -56,7 +56,7 @@ def with_empty_queries():
 
 
 def loops_over_balls(task, empty, radius):
-    """Precision and recall of balls in each way, and empty ones, query by query."""
+    """Precision and recall of Hamming balls, per query and pooled, with plain loops."""
     query_codes, query_labels, codes, labels = task
     precisions, recalls, found, inside, relevant, empty_balls = [], [], 0, 0, 0, 0
     for distances, wanted in zip(query_codes.hamming(codes), query_labels, strict=True):
@@ -74,7 +74,7 @@ def loops_over_balls(task, empty, radius):
 
 
 @pytest.mark.parametrize("empty", ["skip", "zero"])
-def test_every_figure_is_over_the_same_queries(empty):
+def test_every_metric_is_over_the_same_queries(empty):
     task = query_codes, query_labels, codes, labels = with_empty_queries()
     report = evaluate(*task, empty=empty, cutoffs=(10, 40), radius=3)
     assert report.empty_queries == 12
@@ -108,7 +108,7 @@ def test_every_figure_is_over_the_same_queries(empty):
 
 
 def expected_hits(distances, relevance, n):
-    """Relevant items among the first n; of the tie that n falls into, their share of its places."""
+    """Expected number of relevant items among the first n; a tie at n contributes its share."""
     hits, ranked = 0, 0
     for distance in sorted(set(distances)):
         tied = relevance[distances == distance]
@@ -118,7 +118,7 @@ def expected_hits(distances, relevance, n):
     return hits
 
 
-def test_skipping_is_as_if_the_queries_had_not_been_given():
+def test_skipping_equals_removing_the_queries():
     query_codes, query_labels, codes, labels = with_empty_queries()
     kept = np.flatnonzero(query_labels != 9)
     whole = evaluate(query_codes, query_labels, codes, labels).as_dict()
@@ -250,7 +250,7 @@ def test_several_tops_go_to_json(task):
     assert list(figures["ndcg_at"]) == list(figures["acg_at"]) == ["100", "200"]
 
 
-# What people type
+# Input types
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_class_names_are_labels():
     for form in (list, np.asarray):
         given = form(names[query_labels]), form(names[labels])
         assert evaluate(query_codes, given[0], codes, given[1]).as_dict() == wanted
-    only = query_labels == 2  # the queries alone would be numbered from 0
+    only = query_labels == 2  # without the database, queries would be numbered from 0
     found = evaluate(query_codes[only], names[query_labels[only]], codes, names[labels])
     assert found.map == evaluate(query_codes[only], query_labels[only], codes, labels).map
 
@@ -308,12 +308,12 @@ def test_lists_of_class_names_are_labels(task):
         (([[1, -1]], ["cat"], [[1, -1]], ["dog"]), "no query shares a label"),
         (([[1, -1]], None, [[1, -1]], ["dog"]), "labels are None; pass one label per image"),
         ((np.empty((0, 2)), [], [[1, -1]], [0]), "there are no query codes"),
-        (([], [], [[1, -1]], [0]), r"query codes: codes have shape \(N, K\)"),
-        ((3, [0], [[1, -1]], [0]), "query codes are Codes or an array of -1 and .1, got int"),
-        (("codes.npy", [0], [[1, -1]], [0]), "query codes are Codes or .*got str"),
+        (([], [], [[1, -1]], [0]), r"query codes: codes must have shape \(N, K\)"),
+        ((3, [0], [[1, -1]], [0]), "query codes must be Codes or an array of -1 and .1, got int"),
+        (("codes.npy", [0], [[1, -1]], [0]), "query codes must be Codes or .*got str"),
     ],
 )
-def test_wrong_input_is_refused_in_one_sentence(arguments, message):
+def test_wrong_input_raises(arguments, message):
     with pytest.raises(ValueError, match=message):
         evaluate(*arguments)
 
@@ -321,24 +321,24 @@ def test_wrong_input_is_refused_in_one_sentence(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ties": "random"}, "ties is one of expected, stable, optimistic, pessimistic"),
-        ({"denominator": "v1"}, "denominator is one of retrieved, total, min; got 'v1'"),
-        ({"empty": "ignore"}, "empty is one of skip, zero"),
-        ({"top": 0}, "top must be a whole number of at least 1, got 0"),
-        ({"top": -1}, "top must be a whole number of at least 1, got -1"),
-        ({"chunk": 0}, "chunk must be a whole number of at least 1"),
-        ({"radius": -1}, "radius must be a whole number of at least 0"),
-        ({"cutoffs": (0, 5)}, "every cutoff must be a whole number of at least 1, got 0"),
-        ({"cutoffs": [5, 2.5]}, "every cutoff must be a whole number of at least 1, got 2.5"),
-        ({"cutoffs": [5, "all"]}, "every cutoff must be a whole number of at least 1, got 'all'"),
-        ({"top": 2.5}, "top must be a whole number of at least 1, got 2.5"),
-        ({"top": []}, "top is empty; pass an integer, several, or None"),
-        ({"top": [5, 0]}, "every cutoff of top must be a whole number of at least 1, got 0"),
-        ({"top": "5"}, "top must be a whole number of at least 1, got '5'"),
-        ({"top": True}, "top must be a whole number of at least 1, got True"),
-        ({"radius": 1.5}, "radius must be a whole number of at least 0, got 1.5"),
-        ({"radius": None}, "radius must be a whole number of at least 0, got None"),
-        ({"chunk": 1.5}, "chunk must be a whole number of at least 1, got 1.5"),
+        ({"ties": "random"}, "ties must be one of expected, stable, optimistic, pessimistic"),
+        ({"denominator": "v1"}, "denominator must be one of retrieved, total, min, got 'v1'"),
+        ({"empty": "ignore"}, "empty must be one of skip, zero"),
+        ({"top": 0}, "top must be an integer >= 1, got 0"),
+        ({"top": -1}, "top must be an integer >= 1, got -1"),
+        ({"chunk": 0}, "chunk must be an integer >= 1"),
+        ({"radius": -1}, "radius must be an integer >= 0"),
+        ({"cutoffs": (0, 5)}, "every cutoff must be an integer >= 1, got 0"),
+        ({"cutoffs": [5, 2.5]}, "every cutoff must be an integer >= 1, got 2.5"),
+        ({"cutoffs": [5, "all"]}, "every cutoff must be an integer >= 1, got 'all'"),
+        ({"top": 2.5}, "top must be an integer >= 1, got 2.5"),
+        ({"top": []}, "top is empty; pass one or more integers, or None"),
+        ({"top": [5, 0]}, "every cutoff of top must be an integer >= 1, got 0"),
+        ({"top": "5"}, "top must be an integer >= 1, got '5'"),
+        ({"top": True}, "top must be an integer >= 1, got True"),
+        ({"radius": 1.5}, "radius must be an integer >= 0, got 1.5"),
+        ({"radius": None}, "radius must be an integer >= 0, got None"),
+        ({"chunk": 1.5}, "chunk must be an integer >= 1, got 1.5"),
     ],
 )
 def test_options_are_checked(task, options, message):
@@ -346,7 +346,7 @@ def test_options_are_checked(task, options, message):
         evaluate(*task, **options)
 
 
-def test_whole_numbers_may_be_of_numpy(task):
+def test_integers_of_numpy_are_accepted(task):
     plain = evaluate(*task, top=50, radius=3, cutoffs=[5, 10], chunk=2)
     options = {"top": np.int64(50), "radius": np.uint8(3), "cutoffs": np.array([5, 10])}
     report = evaluate(*task, **options, chunk=np.int32(2))

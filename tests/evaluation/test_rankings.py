@@ -1,4 +1,4 @@
-"""Rankings by real-valued distances: against Hamming histograms, and against plain loops."""
+"""Rankings by real-valued distances against Hamming histograms and plain loops."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from bitprint.evaluation.plots import plot_reports
 
 
 class Scaled:
-    """Hamming distances as real numbers; notes how many queries were asked for at a time."""
+    """Hamming distances as floats; records the number of queries per call."""
 
     def __init__(self, codes, scale=0.37):
         self.codes, self.scale, self.asked = codes, scale, []
@@ -35,7 +35,7 @@ class Scaled:
 
 
 class Given:
-    """A matrix of distances; queries are the numbers of its rows."""
+    """A matrix of distances; queries are row numbers."""
 
     bits = 24
 
@@ -53,13 +53,13 @@ def rank(distances, query_labels, labels, **options):
     return evaluate(np.arange(len(distances)), query_labels, Given(distances), labels, **options)
 
 
-# ---- the same answers as from histograms
+# ---- against histograms
 
 
 @pytest.mark.parametrize("kind", [{"classes": 4}, {"columns": 5}], ids=["classes", "matrix"])
 @pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("top", [None, 1, 37, 120, 1000])
-def test_whole_numbers_give_what_histograms_give(kind, ties, top):
+def test_integer_distances_equal_histograms(kind, ties, top):
     queries, query_labels, codes, labels = random_task(
         np.random.default_rng(0), 11, 120, bits=6, **kind
     )
@@ -67,7 +67,7 @@ def test_whole_numbers_give_what_histograms_give(kind, ties, top):
         options = {"ties": ties, "top": top, "denominator": denominator, "cutoffs": (1, 7, 60)}
         counted = evaluate(queries, query_labels, codes, labels, **options)
         ranked = evaluate(queries, query_labels, Scaled(codes), labels, **options)
-        # Buckets that are empty in a histogram do not exist here, so sums may round differently.
+        # There are no empty buckets here, so sums can round differently.
         np.testing.assert_allclose(
             ranked.average_precision, counted.average_precision, rtol=1e-13, atol=0
         )
@@ -79,7 +79,7 @@ def test_whole_numbers_give_what_histograms_give(kind, ties, top):
         assert (ranked.bits, ranked.queries, ranked.database) == (6, 11, 120)
 
 
-# ---- the same answers as plain loops
+# ---- against plain loops
 
 
 def test_without_ties_by_loops():
@@ -91,7 +91,7 @@ def test_without_ties_by_loops():
         for row, wanted in zip(distances, query_labels, strict=True):
             flags = [wanted == labels[i] for i in sorted(range(50), key=lambda i: row[i])]
             expected.append(ranked_average_precision(flags, sum(flags), top, denominator))
-        for ties in TIES:  # there are none
+        for ties in TIES:  # no ties
             options = {"top": top, "denominator": denominator, "ties": ties}
             found = rank(distances, query_labels, labels, **options)
             np.testing.assert_allclose(found.average_precision, expected, rtol=1e-12)
@@ -206,16 +206,16 @@ def test_it_can_be_plotted_beside_others(report, tmp_path):
     ]
 
 
-# ---- one clear error each
+# ---- errors
 
 
 def test_what_cannot_be_ranked_is_refused():
     query, database = codes_at([0, 1, 3], bits=3)
     for arguments, message in [
         ((query, [0], np.ones((3, 8)), [0, 1, 0]), "3 bits and a database of 8 bits"),
-        ((Scaled(query), [0], database, [0, 1, 0]), "query codes are .*got Scaled; encode"),
-        ((query, [0], object(), [0, 1, 0]), "database codes are .*with a method `distances`"),
-        (([0], [0], Given([[math.nan, 1.0]]), [0, 1]), "NaN, which has no rank"),
+        ((Scaled(query), [0], database, [0, 1, 0]), "query codes must be .*got Scaled; encode"),
+        ((query, [0], object(), [0, 1, 0]), "database codes must be .*with a method `distances`"),
+        (([0], [0], Given([[math.nan, 1.0]]), [0, 1]), "distances contain NaN"),
         (([0], [0], Given([[1.0, 2.0]]), [0, 1, 1]), "2 database codes but 3 database labels"),
         (([0], [0, 1], Given([[1.0, 2.0]]), [0, 1]), "1 query codes but 2 query labels"),
         (([0], [0], Given([[1.0, 2.0]]), np.eye(2)), "both be class numbers"),

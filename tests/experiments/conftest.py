@@ -5,7 +5,7 @@ from PIL import Image
 
 @pytest.fixture
 def save_scenes(tmp_path):
-    """Write pictures to a folder, and a CSV with the split and the labels of each."""
+    """Save images in a folder, with a CSV file of their splits and labels."""
 
     def save(scenes):
         folder = tmp_path / "scenes"

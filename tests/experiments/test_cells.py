@@ -12,7 +12,7 @@ from bitprint.data.split import Split
 from bitprint.evaluation import evaluate
 from bitprint.experiments.cells import KEY, Cell, check_cells, hold_out, run_cell
 from bitprint.experiments.processes import run_cells
-from bitprint.experiments.rows import keep_rows
+from bitprint.experiments.rows import save_rows
 from bitprint.methods import create
 
 SMALL = {"backbone": "small", "epochs": 1, "lr": 1e-2}
@@ -45,7 +45,7 @@ def several_labels():
 
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_hold_out_cuts_the_training_set_and_nothing_else(digits, several, seed):
+def test_hold_out_splits_only_the_training_set(digits, several, seed):
     images = several_labels() if several else digits
     split = make_split(images.labels, queries_per_class=5, training_per_class=20, seed=seed)
     assert len(split.training) < len(split.database)
@@ -63,14 +63,14 @@ def test_hold_out_takes_a_fifth_of_each_class_for_queries_and_one_for_the_databa
         np.testing.assert_array_equal(np.bincount(digits.labels[part]), [per_class] * 10)
 
 
-def test_where_the_training_set_is_the_database_so_it_is_held_out(digits):
+def test_hold_out_uses_training_images_as_the_database(digits):
     split = split_for(digits, 2, 0)
     queries, training, database = hold_out(digits, split)
     np.testing.assert_array_equal(training, database)
     np.testing.assert_array_equal(np.sort(np.concatenate([queries, training])), split.training)
 
 
-def test_hold_out_goes_by_the_seed(digits):
+def test_hold_out_depends_on_the_seed(digits):
     split = split_for(digits, 1, 0)
     again, other = split_for(digits, 1, 0), split_for(digits, 1, 1)
     np.testing.assert_array_equal(hold_out(digits, split)[0], hold_out(digits, again)[0])
@@ -87,7 +87,7 @@ def counts_of(images, parts):
     return [np.bincount(images.labels[part], minlength=classes).tolist() for part in parts]
 
 
-def test_a_class_too_small_to_be_divided_only_trains():
+def test_a_small_class_is_used_for_training_only():
     images = of_sizes(60, 2, 2, 3)  # of which a split takes 6, 1, 1 and 1 as queries
     queries, training, database = counts_of(images, hold_out(images, split_for(images, 1, 0)))
     assert queries == [10, 0, 0, 1]
@@ -102,11 +102,11 @@ def test_a_class_too_small_to_be_divided_only_trains():
     ]
 
 
-def test_classes_of_which_none_can_be_divided_are_refused():
+def test_hold_out_of_small_classes_only_is_refused():
     images = of_sizes(2, 2, 2)
-    with pytest.raises(ValueError, match="small/1: its classes have too few training images"):
+    with pytest.raises(ValueError, match="small/1: the classes have too few training images"):
         hold_out(images, split_for(images, 1, 0))
-    with pytest.raises(ValueError, match="measure without --validation"):
+    with pytest.raises(ValueError, match="run without --validation"):
         check_cells([cell(validation=True)], images)
 
 
@@ -114,7 +114,7 @@ def test_classes_of_which_none_can_be_divided_are_refused():
 
 
 @pytest.mark.parametrize("validation", [False, True])
-def test_a_cell_measures_what_it_says(digits, validation):
+def test_a_cell_evaluates_its_split(digits, validation):
     row, history, _ = run_cell(cell(bits=16, seed=2, validation=validation), digits)
     split = split_for(digits, 1, 2)
     queries, training, database = split.queries, split.training, split.database
@@ -136,7 +136,7 @@ def test_a_cell_measures_what_it_says(digits, validation):
     assert history == []
 
 
-def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
+def test_a_deep_cell_returns_the_metrics_of_its_epochs(digits):
     few = digits.subset(np.arange(200))
     options = SMALL | {"epochs": 2, "mode": "balanced"}
     row, history, _ = run_cell(cell("dsdh", variant="mine", options=options), few)
@@ -146,25 +146,25 @@ def test_a_deep_cell_keeps_the_figures_of_its_epochs(digits):
     assert row["codes_per_label"] == round(history[-1]["codes_per_label"], 5)
 
 
-def test_the_papers_figure_stands_beside_what_it_can_be_compared_with(digits):
+def test_paper_map_is_given_for_comparable_cells(digits):
     few = digits.subset(np.arange(200))
 
-    def theirs(method, backbone, **changes):
+    def paper_map(method, backbone, **changes):
         return run_cell(cell(method, dataset="cifar10", backbone=backbone, **changes), few).row[
             "paper_map"
         ]
 
-    assert theirs("dpsh", "small", options=SMALL) == 0.713
-    assert theirs("dpsh", "small", options=SMALL, validation=True) is None
-    assert theirs("dpsh", "small", options=SMALL, unseen=True) is None
-    assert theirs("itq", "pixels") is None
+    assert paper_map("dpsh", "small", options=SMALL) == 0.713
+    assert paper_map("dpsh", "small", options=SMALL, validation=True) is None
+    assert paper_map("dpsh", "small", options=SMALL, unseen=True) is None
+    assert paper_map("itq", "pixels") is None
 
 
 def settings_of(row):
     return dict(setting.split("=", 1) for setting in row["options"].split(" "))
 
 
-def test_a_row_holds_what_its_cell_is_repeated_with(digits):
+def test_a_row_contains_all_settings_of_its_cell(digits):
     few = digits.subset(np.arange(200))
     row = run_cell(cell("dsdh", options=SMALL | {"mode": "balanced", "eta": 3}), few)[0]
     assert row["version"] == bitprint.__version__
@@ -181,7 +181,7 @@ def test_a_row_holds_what_its_cell_is_repeated_with(digits):
     assert run_cell(cell("dsdh", options=again), few)[0]["map"] == row["map"]
 
 
-def test_a_method_on_features_has_its_settings_too(digits):
+def test_settings_of_shallow_methods_are_recorded(digits):
     assert settings_of(run_cell(cell("itq"), digits)[0]) == {"iterations": "50"}
     options = {"centre": False}
     assert settings_of(run_cell(cell("lsh", options=options), digits)[0]) == {"centre": "False"}
@@ -197,9 +197,9 @@ def _value(text):
 # ---- tables
 
 
-def test_cells_under_way_are_told_while_they_last(tmp_path, monkeypatch):
-    """Each cell lasts until it has been told of twice."""
-    told, submitted = [], []
+def test_running_cells_are_reported(tmp_path, monkeypatch):
+    """Each cell runs until it has been reported twice."""
+    reported, submitted = [], []
 
     class Patient(Executor):
         def __init__(self, workers, context, initializer, arguments):
@@ -210,8 +210,8 @@ def test_cells_under_way_are_told_while_they_last(tmp_path, monkeypatch):
             return submitted[-1][0]
 
     def progress(under_way):
-        told.append([cell.title for cell in under_way])
-        if len(told) % 2 == 0:
+        reported.append([cell.title for cell in under_way])
+        if len(reported) % 2 == 0:
             future, function, arguments = submitted.pop()
             future.set_result(function(*arguments))
 
@@ -219,7 +219,7 @@ def test_cells_under_way_are_told_while_they_last(tmp_path, monkeypatch):
     monkeypatch.setattr("bitprint.experiments.processes._SECOND", 0.01)
     rows = list(run_cells([cell(), cell(bits=1)], tmp_path / "table.csv", progress=progress))
     assert [row["bits"] for row in rows] == ["12", "1"]
-    assert told == [["lsh, 12 bits, split 0"]] * 2 + [["lsh, 1 bit, split 0"]] * 2
+    assert reported == [["lsh, 12 bits, split 0"]] * 2 + [["lsh, 1 bit, split 0"]] * 2
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
@@ -229,9 +229,9 @@ def test_a_table_resumes_where_it_stopped(tmp_path):
     assert list(run_cells(wanted, table, history=history, deadline=0)) == []
     assert not table.exists()
 
-    # An earlier run, before there was a version, did the second and third; they stay as they are.
+    # An earlier run without a version computed the second and third; they are not changed.
     for done in wanted[1:3]:
-        keep_rows(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
+        save_rows(table, [dict(zip(KEY, done.key, strict=True)) | {"map": 0.123}])
     rows = list(run_cells(wanted, table, history=history))
     assert [(row["method"], row["bits"], row["seed"]) for row in rows] == [
         ("lsh", "12", "0"),
@@ -251,7 +251,7 @@ def test_a_table_resumes_where_it_stopped(tmp_path):
     assert table.read_bytes() == content
 
 
-def test_what_makes_a_cell_another_one():
+def test_the_key_identifies_a_cell():
     start = cell()
     others = [
         cell(dataset="shapes"),
@@ -273,8 +273,8 @@ def test_what_makes_a_cell_another_one():
 def test_a_new_column_keeps_the_earlier_rows(tmp_path):
     table, key = tmp_path / "table.csv", dict.fromkeys(KEY, "a, quoted")
     second, third = key | {"seed": "1"}, key | {"seed": "2"}
-    keep_rows(table, [key | {"map": 0.5}])
-    keep_rows(table, [second | {"map": 0.25, "device": "gpu"}, third | {"device": "cpu"}])
+    save_rows(table, [key | {"map": 0.5}])
+    save_rows(table, [second | {"map": 0.25, "device": "gpu"}, third | {"device": "cpu"}])
     assert read(table) == [
         key | {"map": "0.5", "device": ""},
         second | {"map": "0.25", "device": "gpu"},
@@ -284,7 +284,7 @@ def test_a_new_column_keeps_the_earlier_rows(tmp_path):
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
-def test_a_cell_that_is_run_anew_has_its_epochs_once(tmp_path):
+def test_epochs_of_a_repeated_cell_are_replaced(tmp_path):
     table, history = tmp_path / "table.csv", tmp_path / "history.csv"
     options = SMALL | {"epochs": 2}
     wanted = [cell("dpsh", bits=bits, backbone="small", options=options) for bits in (8, 12)]
@@ -297,14 +297,14 @@ def test_a_cell_that_is_run_anew_has_its_epochs_once(tmp_path):
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
-def test_a_cell_counts_as_done_when_its_epochs_are_kept(tmp_path, monkeypatch):
+def test_a_cell_is_complete_after_its_epochs_are_saved(tmp_path, monkeypatch):
     table, history = tmp_path / "table.csv", tmp_path / "history.csv"
 
     def killed(file, rows):
-        keep_rows(file, rows)
+        save_rows(file, rows)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bitprint.experiments.processes.keep_rows", killed)
+    monkeypatch.setattr("bitprint.experiments.processes.save_rows", killed)
     wanted = [cell("dpsh", backbone="small", options=SMALL)]
     with pytest.raises(KeyboardInterrupt):
         list(run_cells(wanted, table, history=history))

@@ -1,4 +1,4 @@
-"""`bitprint reproduce` from its options to its page."""
+"""`bitprint reproduce`: options, table and report."""
 
 import shlex
 
@@ -25,18 +25,18 @@ def reproduce(*arguments):
 
 
 def refused(*arguments):
-    """Return the sentence in which a command is refused."""
+    """Return the error of a command that must fail."""
     result = CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
     assert isinstance(result.exception, ValueError), result.output
     return str(result.exception)
 
 
-def test_the_page_gives_every_option_that_was_given(tmp_path):
+def test_the_report_contains_the_command_with_all_options(tmp_path):
     out = tmp_path / "my table.csv"
     options = ["--dataset", "digits", "--methods", "deep", "--bits", "12,24", "--splits", "2"]
     options += ["--backbone", "small", "--validation", "--set", "lr=0.1", "--set", "epochs=3"]
     options += ["--workers", "3", "--out", str(out), "--json"]
-    reproduce("figure1", *options, "--deadline", "0")  # which would not go on
+    reproduce("figure1", *options, "--deadline", "0")  # not part of the command to resume
     (page,) = tmp_path.glob("*.html")
     command = shlex.join(["bitprint", "reproduce", "figure1", *options])
     assert f"<code>{command.replace(chr(39), '&#x27;')}</code>" in page.read_text()
@@ -49,14 +49,14 @@ def test_the_page_gives_every_option_that_was_given(tmp_path):
         (["--features", "gist", "--unseen", "--set", "lr=1"], "--features, --unseen, --set"),
     ],
 )
-def test_what_quick_refuses_is_named_as_it_was_typed(options, part):
+def test_options_refused_by_quick_are_named(options, part):
     assert refused("table1", "--quick", "--methods", "dsdh", *options).endswith(part)
 
 
-def test_an_option_that_a_row_lacks_is_told_before_the_first_cell(tmp_path):
+def test_unknown_options_are_refused_before_the_first_cell(tmp_path):
     out = tmp_path / "t.csv"
     table = ["table1", "--dataset", "digits", "--splits", 1, "--out", out]
-    assert "dpsh: there is no option 'mu'" in refused(
+    assert "dpsh: unknown option 'mu'" in refused(
         *table, "--methods", "itq,dpsh,dsdh", "--set", "mu=3"
     )
     assert "lr must be a" in refused(*table, "--methods", "lsh,dsdh", "--set", "lr=abc")
@@ -65,40 +65,42 @@ def test_an_option_that_a_row_lacks_is_told_before_the_first_cell(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["table1.html", "results"])
-def test_what_is_no_name_of_a_csv_file_is_refused_before_any_work(name, tmp_path, monkeypatch):
+def test_out_must_be_a_csv_file(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sentence = refused("table1", "--quick", "--methods", "lsh", "--bits", 8, "--out", name)
-    assert sentence.startswith("--out names a CSV file")
+    assert sentence.startswith("--out must be a CSV file")
     assert sentence.endswith(f"such as table1.csv; got {name!r}")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_change_that_no_row_takes_is_refused():
-    assert "none of these rows is one" in refused("table1", "--methods", "itq", "--set", "lrr=0.1")
+def test_set_without_deep_rows_is_refused():
+    assert "all selected rows are shallow" in refused(
+        "table1", "--methods", "itq", "--set", "lrr=0.1"
+    )
 
 
 @pytest.mark.parametrize(("deadline", "computed"), [("0", []), ("1e-9", ["gist"])])
 def test_features_are_computed_for_cells_that_may_start(deadline, computed, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr("bitprint.cli.paper.items_of", lambda _, name: asked.append(name))
+    requested = []
+    monkeypatch.setattr("bitprint.cli.paper.items_of", lambda _, name: requested.append(name))
     table = ["table1", "--quick", "--methods", "itq,dpsh", "--out", tmp_path / "t.csv"]
     reproduce(*table, "--deadline", deadline)
-    assert asked == computed
+    assert requested == computed
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
 def test_features_are_not_computed_for_cells_that_are_done(tmp_path, monkeypatch):
     table = ["table1", "--quick", "--methods", "lsh", "--bits", 8, "--out", tmp_path / "t.csv"]
-    asked = []
-    monkeypatch.setattr("bitprint.cli.paper.items_of", lambda _, name: asked.append(name))
+    requested = []
+    monkeypatch.setattr("bitprint.cli.paper.items_of", lambda _, name: requested.append(name))
     reproduce(*table)
-    assert asked == ["gist"]
+    assert requested == ["gist"]
     reproduce(*table)
-    assert asked == ["gist"]
+    assert requested == ["gist"]
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
-def test_tables_that_share_a_file_have_pages_and_plots_of_their_own(tmp_path, monkeypatch):
+def test_tables_in_one_file_have_separate_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for table in ("table1", "table3"):
         arguments = [table, "--quick", "--methods", "lsh", "--bits", 8]
@@ -117,15 +119,15 @@ def test_tables_that_share_a_file_have_pages_and_plots_of_their_own(tmp_path, mo
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
-def test_ways_to_measure_that_share_a_file_have_pages_and_plots_of_their_own(tmp_path, monkeypatch):
+def test_kinds_of_evaluation_in_one_file_have_separate_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = ["--methods", "lsh", "--bits", 8, "--splits", 1]
     digits = ["--dataset", "digits", "--features", "pixels"]
     pages = {
-        "mine_table1_digits": ([*digits], "setting 1</h1>"),
+        "mine_table1_digits": ([*digits], "protocol 1</h1>"),
         "mine_table1_digits_unseen": ([*digits, "--unseen"], "unseen classes</h1>"),
         "mine_table1_digits_validation": ([*digits, "--validation"], "training images</h1>"),
-        "mine_table1_digits_quick": (["--quick"], "only show that the whole path works"),
+        "mine_table1_digits_quick": (["--quick"], "only shows that all steps work"),
     }
     for options, _ in pages.values():
         reproduce("table1", *rows, *options, "--out", "mine.csv")
@@ -152,9 +154,7 @@ def test_ways_to_measure_that_share_a_file_have_pages_and_plots_of_their_own(tmp
         ("--quick", "results/table1_digits_quick"),
     ],
 )
-def test_a_page_is_named_by_table_images_and_what_is_measured_on(
-    options, page, tmp_path, monkeypatch
-):
+def test_a_report_is_named_by_table_images_and_evaluation(options, page, tmp_path, monkeypatch):
     images = load_digits()  # whatever set is named
     monkeypatch.setattr("bitprint.cli.paper.open_set", lambda *_: images)
     monkeypatch.chdir(tmp_path)
@@ -167,7 +167,7 @@ def test_a_page_is_named_by_table_images_and_what_is_measured_on(
 
 @pytest.fixture
 def scenes(save_scenes):
-    """Forty pictures of five classes."""
+    """Forty images of five classes."""
     rng, parts = np.random.default_rng(0), ("query", "train", "database")
     return save_scenes(
         (rng.integers(0, 256, (32, 32, 3)), parts[number % 3], "abcde"[number % 5])
@@ -182,14 +182,14 @@ def unseen(scenes):
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
-def test_unseen_classes_are_drawn_whatever_split_the_set_has(scenes):
+def test_unseen_classes_are_drawn_for_sets_with_a_split(scenes):
     words = " ".join(reproduce(*unseen(scenes)).stdout.split())
-    assert "Table 3: MAP on scenes, setting 1, unseen classes" in words
+    assert "Table 3: MAP on scenes, protocol 1, unseen classes" in words
     assert "its own split" not in words
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
-def test_a_table_of_another_split_does_not_go_on(scenes, tmp_path):
+def test_a_table_of_another_split_is_not_resumed(scenes, tmp_path):
     labels, table = scenes / "labels.csv", tmp_path / "t.csv"
     rest = ["--methods", "lsh", "--bits", 8, "--splits", 2, "--features", "pixels"]
     arguments = ["table3", "--dataset", scenes, "--labels", labels, *rest, "--out", table]
@@ -197,14 +197,14 @@ def test_a_table_of_another_split_does_not_go_on(scenes, tmp_path):
     before, text = table.read_bytes(), labels.read_text()
     labels.write_text(text.replace("01.png,train", "01.png,database"))
     sentence = refused(*arguments)
-    assert f"{table} holds cells of another split of scenes into queries, training" in sentence
-    assert sentence.endswith("name another file as --out")
+    assert f"{table} contains cells of another split of scenes" in sentence
+    assert sentence.endswith("use another file for --out")
     labels.write_text(text)
     reproduce(*arguments)
     assert table.read_bytes() == before
 
 
-def test_a_class_that_is_nearly_left_out_is_named(scenes):
+def test_a_class_with_one_image_left_is_named(scenes):
     labels = scenes / "labels.csv"
     header, *lines = labels.read_text().splitlines()
     # All images of d but one are of all other classes as well.
@@ -212,16 +212,16 @@ def test_a_class_that_is_nearly_left_out_is_named(scenes):
     several[3] = lines[3]
     labels.write_text("\n".join([header, *several]))
     sentence = refused(*unseen(scenes))
-    assert "scenes: after leaving out images that also carry " in sentence
-    assert "seen classes, class 'd' has one image; " in sentence
+    assert "scenes: after excluding images that also have " in sentence
+    assert "seen classes, class 'd' has only one image; " in sentence
 
 
 @pytest.mark.usefixtures("cells_in_one_process")
-def test_scenes_of_several_shapes_stand_in_for_nus_wide(tmp_path):
+def test_shapes_replace_nus_wide(tmp_path):
     table = ["table3", "--dataset", "shapes", "--methods", "lsh", "--bits", 8, "--splits", 1]
     for kind in ([], ["--unseen"]):
         out = ["--features", "pixels", "--out", tmp_path / "t.csv"]
-        assert "shapes stands in for NUS-WIDE" in reproduce(*table, *kind, *out).stdout
+        assert "shapes replaces NUS-WIDE" in reproduce(*table, *kind, *out).stdout
 
 
 def folder_of(pixels, folder):
@@ -231,7 +231,7 @@ def folder_of(pixels, folder):
         Image.fromarray(image).save(place / f"{number:02}.png")
 
 
-def test_a_table_of_other_images_of_the_same_name_does_not_go_on(tmp_path):
+def test_a_table_of_images_with_the_same_name_is_not_resumed(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (45, 16, 16, 3), np.uint8)
     one, other = tmp_path / "a" / "mine", tmp_path / "b" / "mine"
     folder_of(pixels, one)
@@ -240,7 +240,7 @@ def test_a_table_of_other_images_of_the_same_name_does_not_go_on(tmp_path):
     table += ["--out", tmp_path / "t.csv"]
     reproduce("table1", "--dataset", one, *table)
     before = (tmp_path / "t.csv").read_bytes()
-    assert "cells of other images or labels that are called mine, too" in refused(
+    assert "cells of other images or labels with the name mine" in refused(
         "table1", "--dataset", other, *table
     )
     labels = tmp_path / "labels.csv"
@@ -257,11 +257,11 @@ def test_a_table_of_other_images_of_the_same_name_does_not_go_on(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("method,map\nlsh,0.5\n", "row 1 lacks dataset, protocol, backbone"),
-        ("{header}\ndigits,1,gist,lsh,12,0,test\n", "row 1 is cut short"),
+        ("method,map\nlsh,0.5\n", "row 1 has no dataset, protocol, backbone"),
+        ("{header}\ndigits,1,gist,lsh,12,0,test\n", "row 1 is incomplete"),
     ],
 )
-def test_a_file_that_is_no_table_of_cells_is_refused(text, part, tmp_path):
+def test_an_invalid_table_is_refused(text, part, tmp_path):
     out = tmp_path / "t.csv"
     out.write_text(text.format(header=",".join([*KEY, "map"])))
     table = ["--dataset", "digits", "--methods", "lsh", "--bits", 12, "--out", out]

@@ -1,4 +1,4 @@
-"""The deep rows of the paper's tables can all be made, and differ only where they should."""
+"""Deep rows of the tables: all can be created, with the intended options."""
 
 from dataclasses import asdict
 
@@ -26,13 +26,13 @@ EVERY_ROW = sorted({*TABLE1, *TABLE2, *FIGURE1, *BEYOND, *BY_RECIPE})
 
 @pytest.mark.parametrize("protocol", [1, 2])
 @pytest.mark.parametrize("row", EVERY_ROW)
-def test_every_row_is_a_method_with_options_that_it_knows(row, protocol):
+def test_every_row_has_valid_options(row, protocol):
     for cell in deep_cells("cifar10", [row], protocol=protocol):
         hasher = create(cell.method, cell.bits, **cell.options)
         assert (hasher.name, hasher.bits) == (row.split()[0], cell.bits)
 
 
-def test_the_tables_hold_every_deep_row_that_the_paper_prints():
+def test_the_tables_contain_every_deep_row_of_the_paper():
     printed = {
         setting: {m for d, s, m in MAP if d == "cifar10" and s == setting} for setting in (1, 2)
     }

@@ -13,7 +13,7 @@ from bitprint.experiments.figures import draw_figures
 
 @pytest.fixture
 def table(tmp_path):
-    """Curves of two methods, of which `a` has two seeds and two lengths, and `ranked` no balls."""
+    """Curves of two methods: `a` with two seeds and lengths, `ranked` without Hamming distances."""
     rng = np.random.default_rng(0)
     cells = [("a", 12, 0), ("a", 12, 1), ("a", 48, 0), ("a", 48, 1), ("ranked", 48, 0)]
     rows, lines = [], []
@@ -32,7 +32,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def axes(monkeypatch):
-    """What is drawn, by the name of its file."""
+    """The axes of each plot by file name."""
     drawn = {}
     write = figures.write
 
@@ -44,7 +44,7 @@ def axes(monkeypatch):
     return drawn
 
 
-def test_files_hold_the_colours_of_their_lines(table, tmp_path):
+def test_files_contain_the_colors_of_their_lines(table, tmp_path):
     path, rows, _ = table
     drawn = draw_figures(rows, path, tmp_path / "new" / "plots")
     names = ["precision_radius2.png", "precision_at.png", "precision_recall.png"]
@@ -52,8 +52,8 @@ def test_files_hold_the_colours_of_their_lines(table, tmp_path):
     for each, count in zip(drawn, (1, 2, 2), strict=True):
         with Image.open(each) as image:
             pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
-        colours = ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00))
-        assert [np.any(np.all(pixels == colour, axis=1)) for colour in colours] == [
+        colors = ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00))
+        assert [np.any(np.all(pixels == color, axis=1)) for color in colors] == [
             True,
             count == 2,
         ]
@@ -75,7 +75,7 @@ def test_lookup_against_bits_is_mean_and_spread_over_seeds(table, tmp_path, axes
         )
 
 
-def test_a_method_looks_alike_in_every_plot(table, tmp_path, axes):
+def test_a_method_has_the_same_style_in_every_plot(table, tmp_path, axes):
     path, rows, _ = table
     draw_figures([rows[4], *rows[:4]], path, tmp_path / "plots")
     (bars,) = axes["precision_radius2.png"].containers
@@ -87,14 +87,14 @@ def test_a_method_looks_alike_in_every_plot(table, tmp_path, axes):
     assert looks == {("#D55E00", "s")}
 
 
-def test_titles_say_what_was_measured_on_and_the_network_that_all_rows_have(table, tmp_path, axes):
+def test_titles_contain_data_and_common_network(table, tmp_path, axes):
     path, rows, _ = table
-    draw_figures(rows, path, tmp_path / "plots", "Digits, setting 1")
-    assert axes["precision_radius2.png"].get_title() == "Hash lookup\nDigits, setting 1, gist"
-    assert axes["precision_at.png"].get_title() == "Ranking, 48 bits\nDigits, setting 1, gist"
+    draw_figures(rows, path, tmp_path / "plots", "Digits, protocol 1")
+    assert axes["precision_radius2.png"].get_title() == "Hash lookup\nDigits, protocol 1, gist"
+    assert axes["precision_at.png"].get_title() == "Ranking, 48 bits\nDigits, protocol 1, gist"
     other = rows[1] | {"backbone": "small"}
-    draw_figures([*rows, other], path, tmp_path / "plots", "Digits, setting 1")
-    assert axes["precision_recall.png"].get_title() == "Ranking, 48 bits\nDigits, setting 1"
+    draw_figures([*rows, other], path, tmp_path / "plots", "Digits, protocol 1")
+    assert axes["precision_recall.png"].get_title() == "Ranking, 48 bits\nDigits, protocol 1"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_rankings_are_means_at_the_longest_length(table, tmp_path, axes, name, x
     assert "48 bits" in axes[name].get_title()
 
 
-def test_only_the_rows_asked_for_are_drawn(table, tmp_path, axes):
+def test_only_the_given_rows_are_drawn(table, tmp_path, axes):
     path, rows, kept = table
     strange = {**rows[0], "variant": "without curves"}
     draw_figures([rows[0], strange], path, tmp_path / "plots")
@@ -139,5 +139,7 @@ def test_without_curves_there_is_the_plot_of_lookups(table, tmp_path):
     curves_file(path).unlink()
     (drawn,) = draw_figures(rows, path, tmp_path / "plots")
     assert drawn.name == "precision_radius2.png"
-    assert draw_figures(rows[4:], path, tmp_path / "none") == []  # which has no lookups either
+    assert (
+        draw_figures(rows[4:], path, tmp_path / "none") == []
+    )  # no precision within radius 2 either
     assert not (tmp_path / "none").exists()

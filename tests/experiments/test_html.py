@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bitprint.experiments.html import html_report, stand_ins
+from bitprint.experiments.html import html_report, substitution_notes
 from bitprint.version import __version__
 
 
@@ -27,7 +27,7 @@ def row(name="itq", bits=12, seed=0, found=0.5, paper="", **changes):
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, and the rows of every table as texts."""
+    """Tags with attributes, and the rows of all tables as text."""
 
     def __init__(self, text):
         super().__init__()
@@ -60,7 +60,7 @@ ROWS = [
 ]
 
 
-def test_ours_stands_above_the_papers_with_its_colour():
+def test_map_is_colored_by_comparison_with_the_paper():
     page = Page(html_report("Title", ROWS, command="make it"))
     assert page.rows[:4] == [
         ["method", "on", "12 bits", "24 bits"],
@@ -91,7 +91,7 @@ def test_every_cell_has_its_settings():
     assert [second[header.index(name)] for name in ("seed", "device")] == ["1", ""]
 
 
-def test_the_page_is_one_file_and_text_stays_text(tmp_path):
+def test_the_page_is_self_contained_and_escaped(tmp_path):
     plot = tmp_path / "precision_at.png"
     plot.write_bytes(b"\x89PNG some bytes")
     evil = "<script>alert('x')</script>&\""
@@ -109,51 +109,49 @@ def test_the_page_is_one_file_and_text_stays_text(tmp_path):
     assert page.rows[1][:2] == [evil, evil]
 
 
-def test_what_the_page_says_of_itself():
+def test_the_page_describes_how_map_was_measured():
     text = Page(html_report("A title", ROWS, command="bitprint reproduce table1", missing=7)).text
     assert "7 cells are missing" in text
     assert "bitprint reproduce table1" in text
     assert "after its last epoch" in text
     assert "MAP over the whole database" in text
-    assert "No curves were kept" in text
+    assert "No curves are stored" in text
     deep = Page(html_report("A title", [row(map_at="5000")], command="x")).text
     assert "MAP over the nearest 5000" in deep
     assert "are missing" not in deep
 
 
-def test_rows_of_other_versions_are_told():
+def test_rows_of_other_versions_are_reported():
     def notes(*versions):
         rows = [row(seed=seed, version=version) for seed, version in enumerate(versions)]
         text = Page(html_report("Title", rows, command="x")).text
-        return re.findall(r"not known to be: .*", text)
+        return re.findall(r"Computed by other versions than .*: (.*)", text)
 
     assert notes(__version__, __version__) == []
-    assert notes(__version__, "0.0.1") == ["not known to be: 1 cell of 0.0.1."]
-    assert notes("", "0.0.1", "", __version__) == [
-        "not known to be: 2 cells of a version not recorded, 1 of 0.0.1."
-    ]
+    assert notes(__version__, "0.0.1") == ["1 cell by 0.0.1."]
+    assert notes("", "0.0.1", "", __version__) == ["2 cells by an unknown version, 1 by 0.0.1."]
 
 
-def test_what_the_seeds_draw():
-    def says(*splits):
+def test_the_page_describes_the_seeds():
+    def text(*splits):
         rows = [row(seed=seed, split=split) for seed, split in enumerate(splits)]
         return Page(html_report("Title", rows, command="x")).text
 
-    assert "over the seeds, which draw both split and training. Every" in says("f00", "ba2")
-    assert "over the seeds, which draw training alone. Every" in says("f00", "f00")
-    assert "one seed alone" in says("f00")
-    assert "standard deviation" not in says("f00")
+    assert "over seeds of split and training. Every" in text("f00", "ba2")
+    assert "over seeds of training. Every" in text("f00", "f00")
+    assert "one seed, so there is no standard deviation" in text("f00")
+    assert "mean ±" not in text("f00")
 
 
-def test_the_paper_is_spoken_of_where_it_has_a_figure():
-    with_figure = Page(html_report("Title", ROWS, command="x")).text
+def test_the_paper_is_mentioned_only_if_it_has_map():
+    with_paper = Page(html_report("Title", ROWS, command="x")).text
     without = Page(html_report("Title", [row("lsh")], command="x")).text
-    for part in ("Green: ", "Red: ", "the figure of the DSDH paper"):
-        assert part in with_figure
+    for part in ("Green: ", "Red: ", "the MAP in the DSDH paper"):
+        assert part in with_paper
         assert part not in without
 
 
-def test_the_papers_rerun_is_told_beside_its_figures():
+def test_reruns_of_the_paper_are_reported():
     page = Page(html_report("T", [row("dpsh", 16, protocol="2", paper=0.763)], command="x"))
     assert "0.903 at 16 bits" in page.text
     assert "0.5000.763 (-0.263)" in page.rows[1]
@@ -163,26 +161,26 @@ def test_the_papers_rerun_is_told_beside_its_figures():
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"dataset": "digits"}, "digits stands in for CIFAR-10"),
-        ({"backbone": "hub:resnet-50"}, "hub:resnet-50 in place of the paper's networks"),
+        ({"dataset": "digits"}, "digits replaces CIFAR-10"),
+        ({"backbone": "hub:resnet-50"}, "hub:resnet-50 in place of CNN-F and AlexNet"),
         ({"dataset": "nuswide"}, "GIST in place of the 1,134 features"),
         ({"measured_on": "validation"}, "held-out training images"),
     ],
 )
-def test_what_stands_in_for_what(changes, part):
-    (note,) = stand_ins([row(), row(**changes)])
+def test_substitutions_are_reported(changes, part):
+    (note,) = substitution_notes([row(), row(**changes)])
     assert part in note
 
 
 @pytest.mark.parametrize("map_at", ["", "5000"])
-def test_a_set_with_several_labels_stands_in_for_nus_wide(map_at):
+def test_a_set_with_several_labels_replaces_nus_wide(map_at):
     rows = [row(dataset="coco", map_at=map_at)]
-    assert "coco stands in for NUS-WIDE as a set with several labels" in stand_ins(rows, True)[0]
+    assert "coco replaces NUS-WIDE, a set with several labels" in substitution_notes(rows, True)[0]
     page = html_report("Title", rows, command="x", several_labels=True)
-    assert "coco stands in for NUS-WIDE" in page
+    assert "coco replaces NUS-WIDE" in page
 
 
 @pytest.mark.parametrize("backbone", ["gist", "cnnf", "cnnf:weights.mat", "alexnet", "nin-small"])
-def test_nothing_stands_in_for_the_papers_own(backbone):
-    assert stand_ins([row(backbone=backbone)]) == []
-    assert html_report("Title", [], command="x").count("stands in") == 0
+def test_networks_of_the_paper_are_not_reported(backbone):
+    assert substitution_notes([row(backbone=backbone)]) == []
+    assert html_report("Title", [], command="x").count("in place of") == 0

@@ -9,8 +9,8 @@ from bitprint.experiments.curves import (
     RECALLS,
     curves_file,
     curves_of,
-    keep_curves,
     read_curves,
+    save_curves,
 )
 
 
@@ -22,14 +22,14 @@ def cell(**changes):
 def report(seed=0, size=450, bits=12):
     rng = np.random.default_rng(seed)
     classes = rng.integers(0, 3, size)
-    centres = rng.choice([-1, 1], (3, bits))
-    signs = centres[classes] * np.where(rng.random((size, bits)) < 0.2, -1, 1)
+    centers = rng.choice([-1, 1], (3, bits))
+    signs = centers[classes] * np.where(rng.random((size, bits)) < 0.2, -1, 1)
     codes = Codes.from_signs(signs)
     return evaluate(codes[:20], classes[:20], codes[20:], classes[20:])
 
 
 class Ranked:
-    """A database with distances of its own, and so without Hamming balls."""
+    """A database with other distances than Hamming distances."""
 
     bits = 8
 
@@ -44,7 +44,7 @@ class Ranked:
 
 
 def between(x, xs, ys):
-    """Straight lines between points, by a plain loop."""
+    """Linear interpolation by a loop."""
     if x <= xs[0]:
         return ys[0]
     for i in range(1, len(xs)):
@@ -64,12 +64,12 @@ def test_curves_are_those_of_the_report():
     assert len(set(found.precision_at_recall.round(3))) > 20
 
 
-def test_what_is_kept_is_read_back(tmp_path):
+def test_saved_curves_are_read(tmp_path):
     table = tmp_path / "new" / "table.csv"
     assert read_curves(table) == {}
     odd = cell(variant='a, "quoted" é', backbone="hub:some/net")
     for number, each in enumerate((cell(), odd)):
-        keep_curves(each, report(number), table)
+        save_curves(each, report(number), table)
     assert [path.name for path in table.parent.iterdir()] == ["table_curves.csv"]
     kept = read_curves(table)
     assert list(kept) == [cell().key, odd.key]
@@ -80,10 +80,10 @@ def test_what_is_kept_is_read_back(tmp_path):
 
 def test_a_cell_that_runs_again_replaces_its_curves(tmp_path):
     table = tmp_path / "table.csv"
-    keep_curves(cell(), report(0), table)
-    keep_curves(cell(seed=1), report(1), table)
+    save_curves(cell(), report(0), table)
+    save_curves(cell(seed=1), report(1), table)
     before = curves_file(table).read_text().splitlines()
-    keep_curves(cell(), report(2), table)
+    save_curves(cell(), report(2), table)
     after = curves_file(table).read_text().splitlines()
     assert after[:2] == [before[0], before[2]]
     assert len(after) == 3
@@ -92,25 +92,25 @@ def test_a_cell_that_runs_again_replaces_its_curves(tmp_path):
     assert found != pytest.approx(report(0).precision_at[100], abs=1e-3)
 
 
-def test_distances_of_another_kind_have_curves_too(tmp_path):
+def test_other_distances_have_curves(tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 150)
     rows = labels + rng.random(150)
     table = tmp_path / "table.csv"
     measured = evaluate(rows[:10], labels[:10], Ranked(rows[10:]), labels[10:])
-    keep_curves(cell(), measured, table)
+    save_curves(cell(), measured, table)
     (kept,) = read_curves(table).values()
     assert kept.precision_at[0] == pytest.approx(measured.precision_at[100], abs=5.1e-6)
     assert not np.isnan(kept.precision_at_recall).any()
 
 
-def test_another_file_in_its_place_is_not_overwritten(tmp_path):
+def test_another_file_is_not_overwritten(tmp_path):
     table = tmp_path / "table.csv"
     curves_file(table).write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"table_curves.csv: these are not the columns"):
-        keep_curves(cell(), report(), table)
+    with pytest.raises(ValueError, match=r"table_curves.csv: unexpected columns"):
+        save_curves(cell(), report(), table)
     assert curves_file(table).read_text() == "a,b\n1,2\n"
 
 
-def test_cells_are_told_apart_as_in_their_table():
+def test_curves_are_stored_by_the_key_of_the_cell():
     assert _KEY == KEY

@@ -1,4 +1,4 @@
-"""The figures that the package carries are those of the tables in `results/`."""
+"""`measured.csv` agrees with the tables in `results/`."""
 
 import csv
 from pathlib import Path
@@ -12,12 +12,12 @@ from bitprint.experiments import measured
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-def test_the_package_carries_what_the_tables_say():
+def test_measured_csv_agrees_with_the_tables():
     with measured._FILE.open(newline="") as file:
         assert list(csv.DictReader(file)) == measured.gather(RESULTS)
 
 
-def test_a_figure_is_the_mean_over_the_seeds():
+def test_map_is_averaged_over_seeds():
     with (RESULTS / "table1_cifar10_shallow.csv").open(newline="") as file:
         rows = [
             row for row in csv.DictReader(file) if (row["method"], row["bits"]) == ("ksh", "32")
@@ -26,14 +26,14 @@ def test_a_figure_is_the_mean_over_the_seeds():
     assert found == (pytest.approx(mean(float(row["map"]) for row in rows), abs=5e-5), "gist", 3)
 
 
-def test_every_measured_method_exists_and_has_one_figure_for_each_length():
+def test_measured_methods_have_one_map_per_length():
     rows = measured.gather(RESULTS)
     keys = [(row["dataset"], row["protocol"], row["method"], row["bits"]) for row in rows]
     assert len(set(keys)) == len(keys)
     assert {row["method"] for row in rows} <= set(bp.list_methods())
 
 
-def test_rows_that_a_method_has_besides_its_own_are_no_further_seeds(tmp_path):
+def test_other_rows_of_a_method_are_not_averaged(tmp_path):
     header = "dataset,protocol,method,backbone,variant,bits,seed,measured_on,map\n"
     rows = [
         ("dtsh,efficientnet-lite0,dtsh", 0.5),
@@ -52,5 +52,5 @@ def test_rows_that_a_method_has_besides_its_own_are_no_further_seeds(tmp_path):
         assert {row["seeds"] for row in found} == {"1"}
 
 
-def test_what_was_not_measured_is_none():
+def test_missing_map_is_none():
     assert measured.measured_map("cifar10", 2, "itq", 48) is None

@@ -1,4 +1,4 @@
-"""Processes that run cells: they end with the command, and run methods of one's own."""
+"""Worker processes: they end with the command, and can run registered methods."""
 
 import os
 import re
@@ -33,14 +33,14 @@ class Endless(FeatureHasher):
 METHODS["endless"] = Endless
 
 if __name__ == "__main__":
-    # What a shell has started in the background ignores it, and so would this.
+    # A process started in the background of a shell ignores SIGINT, and so would this one.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
 """
 
 
 def start(folder, *arguments):
-    """Start a script with a method of its own in a process group of its own."""
+    """Start a script that registers a method, in a new process group."""
     return subprocess.Popen(
         [sys.executable, "script.py", "reproduce", *arguments],
         cwd=folder,
@@ -53,7 +53,7 @@ def start(folder, *arguments):
 
 
 def alive(group):
-    """Processes of a group that have not ended."""
+    """Running processes of a group."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -82,36 +82,36 @@ def test_workers_end_with_the_command(number, tmp_path):
         assert wait_for((tmp_path / "started").exists, 60), process.stderr.read()
         assert len(alive(process.pid)) > 1
         process.send_signal(number)
-        _, said = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=20)
         assert wait_for(lambda: not alive(process.pid), 10)
         if number != signal.SIGKILL:
             assert process.returncode == 130
-            assert said == "interrupted; run the same command again to resume\n"
+            assert errors == "interrupted; run the same command again to resume\n"
     finally:
         if alive(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_method_of_ones_own_stands_beside_the_others(tmp_path):
-    """The script is what the page puts together."""
+def test_a_registered_method_is_compared_with_others(tmp_path):
+    """The script consists of the examples in the documentation."""
     page = (Path(__file__).parents[2] / "docs" / "add_a_method.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (method,) = (block for block in blocks if "class SKLSH" in block)
     (command,) = (block for block in blocks if "main()" in block)
     (tmp_path / "script.py").write_text(method + command)
     process = start(tmp_path, "table1", "--quick", "--methods", "itq,sklsh", "--bits", "12")
-    printed, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    printed, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
     assert re.search(r"sklsh +\S gist +\S 0\.\d{3}", printed)
     assert "gamma=1.0" in (tmp_path / "results" / "table1_digits_quick.csv").read_text()
 
 
-def test_a_script_without_its_guard_is_told_so(tmp_path):
+def test_a_script_without_main_guard_is_refused(tmp_path):
     (tmp_path / "script.py").write_text(ENDLESS.replace('if __name__ == "__main__":', "if True:"))
     process = start(tmp_path, "table1", "--quick", "--methods", "lsh", "--bits", "8")
-    _, said = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "Traceback" not in said
-    first, second = said.splitlines()
-    assert first.endswith('this must stand under `if __name__ == "__main__":`')
-    assert second.startswith("bitprint: a process that runs cells ended before its cell was done")
+    assert "Traceback" not in errors
+    first, second = errors.splitlines()
+    assert first.endswith('put this call under `if __name__ == "__main__":`')
+    assert second.startswith("bitprint: a worker process ended before its cell was complete")

@@ -1,8 +1,8 @@
-"""The paper's figures, typed in a second time from its tables, to catch a slip of the hand."""
+"""The MAP of the paper, copied from its tables a second time to find typing errors."""
 
 import pytest
 
-from bitprint.experiments.published import BITS, MAP, MAP_CNN, MAP_RERUN, published_map, reruns
+from bitprint.experiments.published import BITS, MAP, MAP_CNN, MAP_RERUN, published_map, rerun_notes
 
 TABLE_1 = """
 dsdh    .740 .786 .801 .820   .776 .808 .820 .829
@@ -48,8 +48,8 @@ def parse(table, protocol):
     rows = {}
     for line in table.split("\n"):
         if line:
-            name, *figures = line.split()
-            values = tuple(float(figure) for figure in figures)
+            name, *values = line.split()
+            values = tuple(float(value) for value in values)
             rows["cifar10", protocol, name] = values[:4]
             rows["nuswide", protocol, name] = values[4:]
     return rows
@@ -57,12 +57,12 @@ def parse(table, protocol):
 
 def test_every_row_is_the_papers():
     # Pairwise rows first, so that a failure names the row.
-    for key, figures in (parse(TABLE_1, 1) | parse(TABLE_2, 2)).items():
+    for key, values in (parse(TABLE_1, 1) | parse(TABLE_2, 2)).items():
         row = MAP_RERUN[key] if key == ("nuswide", 1, "dpsh") else MAP[key]
-        assert row == figures, key
+        assert row == values, key
     assert len(MAP) == 2 * 14 + 2 * 7 - 1
-    for (dataset, _, method), figures in parse(TABLE_3, 1).items():
-        assert MAP_CNN[dataset, method] == figures, (dataset, method)
+    for (dataset, _, method), values in parse(TABLE_3, 1).items():
+        assert MAP_CNN[dataset, method] == values, (dataset, method)
     assert len(MAP_CNN) == 2 * 7
 
 
@@ -71,7 +71,7 @@ def test_every_rerun_is_the_papers():
 
 
 @pytest.mark.parametrize(
-    ("dataset", "protocol", "method", "bits", "figure"),
+    ("dataset", "protocol", "method", "bits", "value"),
     [
         ("cifar10", 1, "dsdh", 12, 0.740),
         ("cifar10", 1, "dsdh", 48, 0.820),
@@ -80,12 +80,12 @@ def test_every_rerun_is_the_papers():
         ("cifar10", 2, "dsdh", 16, 0.935),
         ("cifar10", 2, "vdsh", 32, 0.844),
         ("nuswide", 2, "dsrh", 48, 0.631),
-        ("nuswide", 1, "dpsh", 12, 0.752),  # of a re-run, and there is no other
+        ("nuswide", 1, "dpsh", 12, 0.752),  # a re-run; there is no other row
         ("cifar10", 2, "dpsh", 16, 0.763),  # not that of the re-run
     ],
 )
-def test_lookup(dataset, protocol, method, bits, figure):
-    assert published_map(dataset, protocol, method, bits) == figure
+def test_lookup(dataset, protocol, method, bits, value):
+    assert published_map(dataset, protocol, method, bits) == value
 
 
 def test_lookup_of_what_the_paper_does_not_print():
@@ -96,16 +96,16 @@ def test_lookup_of_what_the_paper_does_not_print():
     assert published_map("digits", 1, "dsdh", 12) is None
 
 
-def test_reruns_are_told_where_their_method_is_shown():
+def test_reruns_are_reported_for_their_methods():
     def note(dataset, protocol, method, measured_on="test"):
         row = {"dataset": dataset, "protocol": protocol, "method": method}
-        return reruns([row | {"measured_on": measured_on}] * 2)
+        return rerun_notes([row | {"measured_on": measured_on}] * 2)
 
     (second,) = note("cifar10", "2", "dpsh")
     assert "0.903 at 16 bits, 0.885 at 24 bits, 0.915 at 32 bits, 0.911 at 48 bits" in second
     assert "compared with the first" in second
     (only,) = note("nuswide", "1", "dpsh")
-    assert "The paper's figures of dpsh are its own re-run" in only
+    assert "The paper's MAP of dpsh is from its own re-run" in only
     assert note("cifar10", "1", "dpsh") == note("cifar10", "2", "dtsh") == []
     assert note("nuswide", "2", "dpsh") == []
     for measured_on in ("unseen classes", "validation", "validation, unseen classes"):

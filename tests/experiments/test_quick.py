@@ -1,4 +1,4 @@
-"""The whole path of every experiment on embedded data."""
+"""Test runs of all experiments on built-in data."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def test_figure_1_from_one_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # With two processes each has one thread on a machine of two cores.
     printed = reproduce("figure1", "--quick", "--workers", 2)
-    assert "Figure 1: MAP on digits, setting 1" in " ".join(printed.split())
+    assert "Figure 1: MAP on digits, protocol 1" in " ".join(printed.split())
     table = tmp_path / "results" / "figure1_digits_quick.csv"
     rows, curves = read_table(table), read_curves(table)
     variants = ["dsdh-a", "dsdh-b", "dsdh-c", "dsdh"]
@@ -65,11 +65,11 @@ def test_figure_1_from_one_command(tmp_path, monkeypatch):
     assert page.count("data:image/png") == 3
     assert "bitprint reproduce figure1 --methods all --quick" in page
     for text in (printed, page):
-        assert "These figures only show that the whole path works" in text
+        assert "It only shows that all steps work" in text
         assert "the order of the methods" not in text
         assert not re.search("(ahead of|behind|level with) dsdh", text)
 
-    # A second run finds every cell, and says the same as figures.
+    # A second run finds all cells; JSON contains the same values.
     content = table.read_bytes()
     about = json.loads(reproduce("figure1", "--quick", "--json"))
     assert table.read_bytes() == content
@@ -85,11 +85,11 @@ def test_figure_1_from_one_command(tmp_path, monkeypatch):
     assert all(entry["paper"] is None for entry in about["entries"])
 
 
-def test_both_settings_are_the_same_as_the_note_says():
+def test_both_protocols_are_the_same_on_digits():
     digits = load_digits()
     one, two = (split_for(digits, protocol) for protocol in (1, 2))
     assert one.fingerprint == two.fingerprint
-    assert "Settings 1 and 2 are the same on digits" in NOTE
+    assert "Protocols 1 and 2 are the same on digits" in NOTE
     assert np.bincount(digits.labels).max() < 500
 
 
@@ -104,7 +104,7 @@ def test_every_row_of_every_experiment_runs(one_thread):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_quick_form_differs_in_images_network_and_training_only(name):
+def test_a_quick_run_differs_in_images_network_and_training(name):
     cells = quick_cells(name)
     real = {cell.variant: cell for cell in experiment_cells(name, splits=1)}
     left_out = set(real) - {cell.variant for cell in cells}
@@ -137,13 +137,13 @@ def test_changed_options_and_unseen_classes_reach_the_table(tmp_path):
     assert "epochs=1 " in row["options"]
     page = (tmp_path / "t_table1_digits_unseen.html").read_text()
     assert "--unseen --set epochs=1 --set backbone=small --set lr=1e-3" in page
-    assert "classes that no method was trained on" in page
+    assert "classes that are not in the training images" in page
     (epoch,) = read_table(tmp_path / "t_epochs.csv")
     assert epoch["epoch"] == "1"
 
 
 @pytest.mark.parametrize("change", ["epochs", "=3"])
-def test_what_is_no_change_of_an_option_is_refused(change):
+def test_invalid_changes_are_refused(change):
     arguments = ["reproduce", "table1", "--dataset", "digits", "--set", change]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2

@@ -16,7 +16,7 @@ from bitprint.experiments.tables import (
     compare,
     experiment_cells,
     shallow_cells,
-    summarise,
+    summarize,
 )
 from bitprint.features import extract
 from bitprint.methods import DeepHasher, create, list_methods, method
@@ -29,7 +29,7 @@ def own_home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def scenes(save_scenes):
-    """Twenty-four pictures with one or two colours each."""
+    """Twenty-four images with one or two colors each."""
     rng, parts = np.random.default_rng(0), ("query", "train", "train", "database")
     made = []
     for number in range(24):
@@ -52,7 +52,7 @@ def read(table):
 
 @pytest.mark.usefixtures("cells_in_one_process")
 def test_a_folder_with_a_split_has_a_table(scenes, tmp_path, monkeypatch):
-    """The figures are those of the split in the CSV, worked out here by hand."""
+    """MAP is that of the split in the CSV file, computed here separately."""
     monkeypatch.chdir(tmp_path)
     labels = scenes / "labels.csv"
     result = reproduce(
@@ -62,8 +62,8 @@ def test_a_folder_with_a_split_has_a_table(scenes, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     words = " ".join(result.stdout.split())
     assert "Table 3: MAP@5000 on scenes, its own split" in words
-    assert "scenes stands in for NUS-WIDE" in words
-    assert " paper " not in words.partition("scenes stands in")[0]
+    assert "scenes replaces NUS-WIDE" in words
+    assert " paper " not in words.partition("scenes replaces")[0]
     rows = read(tmp_path / "results" / "table3_scenes.csv")
     assert [(row["dataset"], row["method"], row["seed"]) for row in rows] == [
         ("scenes", name, seed) for seed in "01" for name in ("lsh", "itq")
@@ -86,7 +86,7 @@ def test_a_folder_with_a_split_has_a_table(scenes, tmp_path, monkeypatch):
         assert float(row["map"]) == round(report.map, 4)
 
 
-def test_what_is_wrong_with_a_folder_is_said_before_any_work(scenes, tmp_path):
+def test_invalid_folders_are_refused_before_any_work(scenes, tmp_path):
     def complaint(text):
         labels = tmp_path / "other.csv"
         labels.write_text(text)
@@ -95,7 +95,7 @@ def test_what_is_wrong_with_a_folder_is_said_before_any_work(scenes, tmp_path):
         return str(result.exception)
 
     assert "line 2" in complaint("file,label,split\n00.png,a,test\n")
-    assert "marks no image as query" in complaint("file,label,split\n00.png,a,train\n")
+    assert "no image has the split query" in complaint("file,label,split\n00.png,a,train\n")
 
 
 def test_images_without_labels_have_no_table(scenes):
@@ -112,7 +112,7 @@ def test_the_shallow_table_has_every_cell_once_and_seeds_outermost():
     assert set(SHALLOW) <= set(list_methods())
 
 
-def test_a_folder_goes_by_its_name_in_a_table(tmp_path, monkeypatch):
+def test_a_folder_is_identified_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (cell,) = shallow_cells(str(tmp_path), ["lsh"], bits=[8], splits=1, labels="a.csv")
     (here,) = shallow_cells(".", ["lsh"], bits=[8], splits=1)
@@ -120,7 +120,7 @@ def test_a_folder_goes_by_its_name_in_a_table(tmp_path, monkeypatch):
     assert (cell.dataset, cell.labels) == (str(tmp_path), "a.csv")
 
 
-# ---- the paper's tables and figure, retyped from its captions and first columns
+# ---- rows and columns of the paper, copied from its tables a second time
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_folder_goes_by_its_name_in_a_table(tmp_path, monkeypatch):
 )
 def test_an_experiment_has_every_row_and_length_of_the_paper(name, protocol, rows):
     cells = experiment_cells(name, splits=2)
-    unnamed = {"lsh", "sblsh", "klsh", "nmlsh", "bre", "oph"}  # Cited, without figures.
+    unnamed = {"lsh", "sblsh", "klsh", "nmlsh", "bre", "oph"}  # cited without results
     found = {cell.variant for cell in cells}
     assert found - unnamed == set(rows.split())
     assert found == set(rows.split()) or name in ("table1", "table3")
@@ -145,7 +145,7 @@ def test_an_experiment_has_every_row_and_length_of_the_paper(name, protocol, row
     assert len({cell.key for cell in cells}) == len(cells) == 2 * 4 * len(found)
 
 
-def test_cells_come_split_by_split_and_the_cheap_ones_first():
+def test_cells_are_ordered_by_split_and_cost():
     cells = experiment_cells("table1", bits=[12], splits=2)
     assert [cell.seed for cell in cells] == [0] * 20 + [1] * 20
     for part in (cells[:20], cells[20:]):
@@ -154,7 +154,7 @@ def test_cells_come_split_by_split_and_the_cheap_ones_first():
         assert [cell.variant for cell in part[:13]] == list(SHALLOW)
 
 
-def test_what_methods_learn_from():
+def test_input_of_methods():
     def backbones(name, **changes):
         cells = experiment_cells(name, methods="itq,dpsh", bits=[16], splits=1, **changes)
         return {cell.variant: cell.backbone for cell in cells}
@@ -182,7 +182,7 @@ def test_rows_by_kind_and_by_name():
         rows("table1", "lsh,nonsense")
 
 
-def test_what_is_named_twice_is_run_once():
+def test_rows_named_twice_are_run_once():
     cells = experiment_cells("table1", methods="itq, dpsh,itq,dpsh", bits=[12, 24, 12], splits=1)
     found = [(cell.variant, cell.bits) for cell in cells]
     assert found == [("itq", 12), ("itq", 24), ("dpsh", 12), ("dpsh", 24)]
@@ -197,7 +197,7 @@ def test_every_option_reaches_every_cell():
     }
 
 
-# ---- ours beside theirs
+# ---- comparison with the paper
 
 
 def row(name, bits, found, paper="", backbone="gist", seed=0):
@@ -215,14 +215,14 @@ def row(name, bits, found, paper="", backbone="gist", seed=0):
     ("ours", "verdict", "difference"),
     [
         (0.5, "reached", 0.0),
-        (0.4996, "reached", 0.0),  # Prints as the paper's .500 does.
+        (0.4996, "reached", 0.0),  # rounds to the .500 of the paper
         (0.4994, "near", -0.001),
         (0.48, "near", -0.02),
         (0.479, "below", -0.021),
         (0.9, "reached", 0.4),
     ],
 )
-def test_ours_is_judged_by_what_is_printed(ours, verdict, difference):
+def test_comparison_uses_rounded_map(ours, verdict, difference):
     entry = Entry("itq", "gist", 12, (ours,), 0.5)
     assert (entry.verdict, entry.difference) == (verdict, difference)
     unknown = entry._replace(paper=None)
@@ -236,7 +236,7 @@ def test_rows_are_gathered_by_method_network_and_length():
         row("a", 12, 0.3, 0.2, "small"),
         row("a", 24, 0.5),
     ]
-    assert summarise(rows) == {
+    assert summarize(rows) == {
         ("a", "gist"): {
             12: ("a", "gist", 12, (0.1, 0.4), None),
             24: ("a", "gist", 24, (0.5,), None),
@@ -245,13 +245,13 @@ def test_rows_are_gathered_by_method_network_and_length():
     }
 
 
-def test_a_seed_counts_once():
+def test_the_last_row_of_a_seed_is_used():
     rows = [row("a", 12, 0.1), row("a", 12, 0.1), row("a", 12, 0.3, seed=1)]
-    assert summarise(rows)["a", "gist"][12].maps == (0.1, 0.3)
-    assert str(summarise(rows[:2])["a", "gist"][12]) == "0.100"
+    assert summarize(rows)["a", "gist"][12].maps == (0.1, 0.3)
+    assert str(summarize(rows[:2])["a", "gist"][12]) == "0.100"
 
 
-def test_a_table_gives_mean_and_spread_and_the_paper_where_it_has_a_figure():
+def test_a_table_shows_mean_deviation_and_paper():
     rows = [
         row("lsh", 12, 0.1),
         row("lsh", 12, 0.3, seed=1),
@@ -291,12 +291,12 @@ def test_no_time_left_still_reports(tmp_path):
     ("arguments", "part"),
     [
         (["table4"], "choose table1, table2, table3, figure1"),
-        (["table1", "--bits", "12,x"], "--bits takes numbers with commas"),
+        (["table1", "--bits", "12,x"], "--bits takes comma-separated integers"),
         (["table1", "--quick", "--dataset", "shapes"], "leave out --dataset"),
         (["table1", "--dataset", "nuswide"], "ImageList/Imagelist.txt is missing"),
     ],
 )
-def test_what_cannot_be_run_is_said_in_a_sentence(arguments, part):
+def test_invalid_arguments_are_refused(arguments, part):
     result = reproduce(*arguments)
     assert isinstance(result.exception, ValueError)
     assert part in str(result.exception)

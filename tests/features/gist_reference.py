@@ -1,17 +1,17 @@
-"""GIST of one image, step by step in float64, as LMgist describes it: slow and literal."""
+"""Slow, literal GIST of one image in float64, following LMgist step by step."""
 
 import numpy as np
 
 
 def reference_gist(image):
-    """(side, side, 3), or grey (side, side) -> (512,)."""
-    grey = image.astype(np.float64)
-    if grey.ndim == 3:
-        grey = (grey[:, :, 0] + grey[:, :, 1] + grey[:, :, 2]) / 3
-    grey = grey - grey.min()
-    grey = 255 * grey / max(1, grey.max())
-    side = len(grey)
-    output = np.pad(prefilter(grey), 32, "symmetric")
+    """(side, side, 3), or gray (side, side) -> (512,)."""
+    gray = image.astype(np.float64)
+    if gray.ndim == 3:
+        gray = (gray[:, :, 0] + gray[:, :, 1] + gray[:, :, 2]) / 3
+    gray = gray - gray.min()
+    gray = 255 * gray / max(1, gray.max())
+    side = len(gray)
+    output = np.pad(prefilter(gray), 32, "symmetric")
     spectrum = np.fft.fft2(output)
     edges = np.fix(np.linspace(0, side, 5)).astype(int)
     features = []
@@ -26,8 +26,8 @@ def reference_gist(image):
     return np.array(features)
 
 
-def prefilter(grey):
-    x = np.pad(np.log(grey + 1), 5, "symmetric")
+def prefilter(gray):
+    x = np.pad(np.log(gray + 1), 5, "symmetric")
     if len(x) % 2:
         x = np.pad(x, (0, 1), "symmetric")
     n = len(x)
@@ -37,7 +37,7 @@ def prefilter(grey):
     o = x - np.real(np.fft.ifft2(np.fft.fft2(x) * gf))
     local = np.sqrt(np.abs(np.fft.ifft2(np.fft.fft2(o**2) * gf)))
     o = o / (0.2 + local)
-    return o[5 : 5 + len(grey), 5 : 5 + len(grey)]
+    return o[5 : 5 + len(gray), 5 : 5 + len(gray)]
 
 
 def gabor(n, scale, orientation):

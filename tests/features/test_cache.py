@@ -22,7 +22,7 @@ def noise(count, seed=0, **facts):
 
 
 class Means:
-    """Mean colours, and how often they were asked for."""
+    """Mean colors, and the number of calls."""
 
     def __init__(self):
         self.calls = 0
@@ -51,7 +51,7 @@ def test_features_are_computed_once_and_then_mapped(folder):
 def test_pixels_and_names_tell_features_apart():
     means = Means()
     sets = [noise(300), noise(300, seed=1), noise(299), noise(300).subset(np.arange(300)[::-1])]
-    # One pixel of an image that `ImageSet.fingerprint` does not look at.
+    # One pixel of an image that `ImageSet.fingerprint` does not sample.
     changed = noise(300).pixels.copy()
     unseen = np.setdiff1d(np.arange(300), np.linspace(0, 300, 256, endpoint=False).astype(int))[0]
     changed[unseen, 0, 0, 0] ^= 1
@@ -125,8 +125,8 @@ def test_a_damaged_file_is_refused_by_name(folder, content):
 @pytest.mark.parametrize(
     "features", [np.zeros((4, 3), np.float32), np.zeros((5, 3)), np.zeros(5, np.float32)]
 )
-def test_what_is_not_features_is_not_kept(folder, features):
-    with pytest.raises(ValueError, match=r"float32 of shape \(5, d\), odd gave"):
+def test_wrong_features_are_not_cached(folder, features):
+    with pytest.raises(ValueError, match=r"float32 of shape \(5, d\), odd returned"):
         cached_features(noise(5), "odd", lambda images: features)
     assert not folder.exists()
 
@@ -143,7 +143,7 @@ def test_extract_by_name(folder):
 
 
 @pytest.mark.parametrize("name", ["gist", "small"])
-def test_extract_tells_of_its_progress_when_it_computes(name):
+def test_extract_reports_progress_when_it_computes(name):
     calls = []
     for _ in range(2):
         extract(noise(5), name, progress=lambda *call: calls.append(call))
@@ -181,7 +181,7 @@ def test_new_weights_give_new_features(tmp_path):
 
 def test_unknown_features_are_refused_with_the_list():
     with pytest.raises(
-        ValueError, match=r"unknown features 'sift'; there are: pixels, gist, .*hub"
+        ValueError, match=r"unknown features 'sift'; choose from pixels, gist, .*hub"
     ):
         extract(noise(2), "sift")
     with pytest.raises(ValueError, match="takes feature vectors"):

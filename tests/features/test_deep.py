@@ -43,7 +43,7 @@ def test_progress_and_an_empty_set():
 
 
 def test_random_weights_are_the_same_in_every_call():
-    """And torch's own generator is left as it was."""
+    """And the state of torch's generator does not change."""
     torch.manual_seed(5)
     before = torch.get_rng_state()
     first = deep_features(noise(3), "small")
@@ -76,7 +76,7 @@ def test_the_digest_tells_networks_apart():
         ({"backbone": "mlp"}, "takes feature vectors"),
         ({"backbone": "vgg"}, "unknown backbone 'vgg'"),
         ({"device": "abacus"}, "unknown device 'abacus'"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
     ],
 )
 def test_wrong_options_are_refused(options, message):

@@ -8,11 +8,11 @@ from bitprint.data.images import ImageSet
 from bitprint.features import gist
 
 ROUNDING = 1e-5
-"""Of float32, in features that reach about 0.5."""
+"""Tolerance for float32; features reach about 0.5."""
 
 
 def textures(count, side, seed=0):
-    """Images with structure at all scales: noise, smoothed by a box that grows."""
+    """Images with structure at all scales: noise smoothed by boxes of growing size."""
     rng = np.random.default_rng(seed)
     images = np.empty((count, side, side, 3), np.uint8)
     for image in images:
@@ -25,7 +25,7 @@ def textures(count, side, seed=0):
 
 
 def grating(degrees, frequency, side):
-    """A wave of so many cycles per pixel; the angle is from the x axis towards growing y."""
+    """A wave; frequency in cycles per pixel, angle from the x axis towards positive y."""
     y, x = np.mgrid[:side, :side]
     along = x * np.cos(np.radians(degrees)) + y * np.sin(np.radians(degrees))
     wave = 127.5 + 100 * np.cos(2 * np.pi * frequency * along)
@@ -50,33 +50,33 @@ def test_equals_the_recipe_step_by_step(side):
     np.testing.assert_allclose(features, expected, rtol=0, atol=ROUNDING)
 
 
-def bilinear(grey, size):
-    """Resize with pixel centres at halves and the border repeated, one pixel at a time."""
+def bilinear(gray, size):
+    """Resize pixel by pixel, with pixel centers at halves and a repeated border."""
     result = np.empty((size, size))
-    places = [np.clip((i + 0.5) * len(grey) / size - 0.5, 0, len(grey) - 1) for i in range(size)]
+    places = [np.clip((i + 0.5) * len(gray) / size - 0.5, 0, len(gray) - 1) for i in range(size)]
     for i, y in enumerate(places):
         for j, x in enumerate(places):
             top, left = int(y), int(x)
-            bottom, right = min(top + 1, len(grey) - 1), min(left + 1, len(grey) - 1)
-            upper = grey[top, left] + (x - left) * (grey[top, right] - grey[top, left])
-            lower = grey[bottom, left] + (x - left) * (grey[bottom, right] - grey[bottom, left])
+            bottom, right = min(top + 1, len(gray) - 1), min(left + 1, len(gray) - 1)
+            upper = gray[top, left] + (x - left) * (gray[top, right] - gray[top, left])
+            lower = gray[bottom, left] + (x - left) * (gray[bottom, right] - gray[bottom, left])
             result[i, j] = upper + (y - top) * (lower - upper)
     return result
 
 
 def test_a_size_resizes_bilinearly_first():
     images = textures(2, 20)
-    greys = images.astype(np.float64).mean(axis=3)
-    expected = np.array([reference_gist(bilinear(grey, 48)) for grey in greys])
+    grays = images.astype(np.float64).mean(axis=3)
+    expected = np.array([reference_gist(bilinear(gray, 48)) for gray in grays])
     np.testing.assert_allclose(gist(images, size=48), expected, rtol=0, atol=ROUNDING)
     assert np.abs(expected - gist(images)).max() > 100 * ROUNDING
 
 
 def test_a_smaller_size_averages():
-    """Antialiased, as networks see images."""
+    """Antialiased, as in the preprocessing of networks."""
     images = textures(2, 50)
-    grey = torch.from_numpy(images).double().mean(dim=3)
-    shrunk = functional.interpolate(grey[:, None], (24, 24), mode="bilinear", antialias=True)
+    gray = torch.from_numpy(images).double().mean(dim=3)
+    shrunk = functional.interpolate(gray[:, None], (24, 24), mode="bilinear", antialias=True)
     expected = np.array([reference_gist(image.numpy()) for image in shrunk[:, 0]])
     np.testing.assert_allclose(gist(images, size=24), expected, rtol=0, atol=ROUNDING)
 
@@ -84,7 +84,7 @@ def test_a_smaller_size_averages():
 def test_oblong_images_need_a_size():
     images = textures(2, 40)[:, :30]
     assert gist(images, size=32).shape == (2, 512)
-    with pytest.raises(ValueError, match="square images, got 30 x 40; give a size"):
+    with pytest.raises(ValueError, match="square images, got 30 x 40; set size"):
         gist(images)
 
 
@@ -118,12 +118,12 @@ def test_a_grating_excites_its_orientation_and_scale(degrees, orientation, scale
     frequency = 0.3 / 1.85**scale
     energies = blocks(gist(grating(degrees, frequency, 128)[None]))[0].mean(axis=(2, 3))
     assert np.unravel_index(energies.argmax(), energies.shape) == (scale, orientation)
-    # In 32 pixels the coarsest wave has 1.5 cycles, most of which the prefilter removes.
+    # The coarsest wave has 1.5 cycles in 32 pixels, and the prefilter removes most of it.
     small = blocks(gist(grating(degrees, frequency, 32)[None]))[0].mean(axis=(2, 3))
     assert small[scale].argmax() == orientation
 
 
-def test_cells_are_where_they_say():
+def test_cells_have_the_documented_positions():
     """A patch of noise in row 1, column 2 of the grid."""
     image = np.zeros((1, 64, 64, 3), np.uint8)
     image[0, 20:28, 36:44] = textures(1, 8)[0]
@@ -168,6 +168,6 @@ def test_progress_counts_the_images():
         (np.zeros((2, 8, 8), np.uint8), None, "shape"),
     ],
 )
-def test_what_is_no_image_is_refused(images, size, message):
+def test_wrong_images_raise(images, size, message):
     with pytest.raises(ValueError, match=message):
         gist(images, size=size)

@@ -1,4 +1,7 @@
-"""Checks of a loss that looks at one batch, by plain loops and finite differences in float64."""
+"""Checks of losses of one batch, with plain loops and finite differences in float64."""
+
+import math
+import re
 
 import dsdh_reference
 import numpy as np
@@ -16,7 +19,7 @@ SEVERAL = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0
 CLASSES = 3
 both_kinds = pytest.mark.parametrize("labels", [ONE, SEVERAL], ids=["one label", "several labels"])
 
-BY_HEART = Training(
+OVERFITTING = Training(
     epochs=100, batch_size=10, optimizer="adamw", lr=2e-3, schedule="cosine", weight_decay=5e-4
 )
 
@@ -32,7 +35,7 @@ def random_outputs(count, width, seed=0, scale=1.0):
 
 
 def parts_of(hasher, outputs, labels, batch_size=7):
-    """The parts of the loss as numbers, with these rows of outputs for all images."""
+    """Return the terms of the loss as numbers for a batch of all images."""
     state = make_state(labels, batch_size)
     hasher.prepare(state)
     parts = hasher.loss(torch.tensor(outputs), torch.arange(len(labels)), state)
@@ -49,7 +52,7 @@ def gradient_of(hasher, outputs, labels, batch_size=7):
 
 
 def check_gradient(hasher, outputs, labels):
-    """The gradient of the whole loss is that of finite differences, and is not all zero."""
+    """Compare the gradient of the loss with finite differences; it must not be zero."""
     found = gradient_of(hasher, outputs, labels)
     expected = dsdh_reference.finite_differences(
         lambda at: sum(parts_of(hasher, at, labels).values()), outputs
@@ -68,8 +71,46 @@ def check_order_does_not_matter(hasher, outputs, labels):
     assert {name: value.item() for name, value in shuffled.items()} == pytest.approx(mine)
 
 
+def check_unusual_batches(hasher, width):
+    """Losses and gradients are finite for one image, one class, no labels, and equal outputs."""
+    no_labels = np.zeros((3, CLASSES), int)
+    for labels in (np.array([2]), no_labels[:1], no_labels, ONE[[1, 2, 6]], SEVERAL[[0, 0, 5]]):
+        for scale in (0.0, 0.1, 50.0):
+            outputs = random_outputs(len(labels), width, scale=scale)
+            for each in (outputs, np.tile(outputs[:1], (len(labels), 1))):
+                assert np.isfinite(gradient_of(hasher, each, labels)).all(), (labels, scale)
+                assert np.isfinite(list(parts_of(hasher, each, labels).values())).all()
+
+
+def check_refused(hasher, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        hasher.fit(np.eye(4), [0, 0, 1, 1])
+
+
+def log_odds(labels):
+    """Return the log-odds of each class, with 0.5 added to both counts."""
+    if labels.ndim == 1:
+        return 0.0
+    counts = [sum(row[c] for row in labels) for c in range(CLASSES)]
+    return np.array([math.log((n + 0.5) / (len(labels) - n + 0.5)) for n in counts])
+
+
+def overlap(one, other):
+    """Return the share of common labels among the labels of both."""
+    both = sum(a and b for a, b in zip(one, other, strict=True))
+    return both / sum(a or b for a, b in zip(one, other, strict=True))
+
+
+def pair_weight(labels, s, i, j):
+    """Return w_ij by counting the pairs of the training set, here the batch."""
+    alike = sum(s[a, b] for a in range(len(s)) for b in range(len(s)))
+    if not s[i, j]:
+        return len(s) ** 2 / (len(s) ** 2 - alike)
+    return len(s) ** 2 / alike * (1 if labels.ndim == 1 else overlap(labels[i], labels[j]))
+
+
 def cross_entropy(logits, labels):
-    """Sum over images: softmax for class numbers, a sigmoid per class for a matrix."""
+    """Return the sum over images: softmax for class numbers, sigmoids for a matrix."""
     total = 0.0
     for row, label in zip(logits, labels, strict=True):
         if labels.ndim == 1:
@@ -84,8 +125,8 @@ def sigmoid(value):
     return 1 / (1 + np.exp(-value))
 
 
-def learnt_by_heart(hasher):
-    """MAP over 40 vectors of noise in four classes, after training on them."""
+def training_map_of_noise(hasher):
+    """Return the MAP of 40 noise vectors in four classes after training on them."""
     labels = np.repeat(np.arange(4), 10)
     data = np.random.default_rng(0).standard_normal((40, 64))
     codes = hasher.fit(data, labels).encode(data)
@@ -93,7 +134,7 @@ def learnt_by_heart(hasher):
 
 
 def check_saved(hasher, folder, monkeypatch):
-    """A fitted model and what is loaded from its folder give the same outputs."""
+    """A fitted model and its saved copy have the same outputs."""
     monkeypatch.setitem(METHODS, hasher.name, type(hasher))
     data = np.random.default_rng(1).standard_normal((30, 8))
     hasher.fit(data, np.arange(30) % 3).save(folder)

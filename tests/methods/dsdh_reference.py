@@ -1,7 +1,7 @@
 """DSDH by plain loops in float64, written from the paper's formulas.
 
-Letters and orientation are the paper's: samples are columns, so H and B are (K, N), Y is (c, N) and
-W is (K, c). Nothing here is shared with the library.
+Notation and orientation as in the paper: samples are columns, so H and B are (K, N), Y is (c, N)
+and W is (K, c). This module uses no code of the library.
 """
 
 import math
@@ -35,9 +35,8 @@ def share_a_label(labels):
 def pair_term(H, s, slope=1.0, weights=None, kinds=(1.0, 1.0)):
     """-sum_ij [ s_ij Psi_ij - log(1 + e^Psi_ij) ] over all ordered pairs, i = j included.
 
-    With another slope, Psi is that much smaller and the sum that much larger. With weights, a pair
-    counts as much as the product of those of its images; kinds are weights of dissimilar and of
-    similar pairs.
+    Psi is multiplied by the slope and the sum is divided by it. The weight of a pair is the product
+    of the weights of its images; kinds are weights of dissimilar and of similar pairs.
     """
     weights = np.ones(H.shape[1]) if weights is None else weights
     total = 0.0
@@ -60,7 +59,7 @@ def objective(H, W, B, Y, s, mu, nu, eta, slope=1.0, weights=None, kinds=(1.0, 1
 
 
 def gradient(H, B, s, eta, slope=1.0, weights=None, kinds=(1.0, 1.0)):
-    """Equation 12: both halves of the pair sum, and the pull to the codes."""
+    """Equation 12: gradient of both halves of the pair sum and of the quantization term."""
     weights = np.ones(H.shape[1]) if weights is None else weights
     result = np.zeros_like(H)
     for i in range(H.shape[1]):
@@ -74,7 +73,7 @@ def gradient(H, B, s, eta, slope=1.0, weights=None, kinds=(1.0, 1.0)):
 
 
 def pair_weights(s, weights=None):
-    """Weights of dissimilar and of similar pairs: half of all over those of the kind, by loops."""
+    """Weights of dissimilar and of similar pairs: half of all pairs / pairs of this kind."""
     weights = np.ones(len(s)) if weights is None else weights
     sums = [0.0, 0.0]
     for i in range(len(s)):
@@ -95,7 +94,7 @@ def finite_differences(function, at, step=1e-5):
 
 
 def solve_classifier(B, Y, ratio, weights=None):
-    """Equation 15 with its slip put right: W = (B D B' + ratio I)^-1 B D Y', D the weights."""
+    """Corrected equation 15: W = (B D B' + ratio I)^-1 B D Y', D the weights."""
     D = np.eye(B.shape[1]) if weights is None else np.diag(weights)
     return np.linalg.inv(B @ D @ B.T + ratio * np.eye(len(B))) @ B @ D @ Y.T
 

@@ -13,7 +13,7 @@ def clusters(seed=0, count=60, classes=3, width=5, spread=0.4):
 
 
 def make_search(seed=0, count=60, bits=4, bases=8, grid=None):
-    """A search on random rows; with `grid`, on whole numbers, so that thresholds coincide."""
+    """A search on random rows; with `grid`, on integers, so that thresholds coincide."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((count, 5)) if grid is None else rng.integers(0, grid, (count, 2))
     i, j = draw_pairs(count, 0.3, rng)
@@ -72,7 +72,7 @@ def test_line_search_against_every_interval(seed):
         bits = [offsets[a] + value * slopes[a] >= 0 for a in range(count)]
         brute = sum(cost for a, b, cost in zip(i, j, costs, strict=True) if bits[a] != bits[b])
         assert total == pytest.approx(brute, abs=1e-10)
-    # Between neighbouring values lies exactly one threshold: no interval is missing.
+    # There is exactly one threshold between adjacent values: no interval is missing.
     inside = np.sort(-offsets[5:] / slopes[5:])
     assert np.all((values[:-1] < inside) & (inside < values[1:]))
 
@@ -81,7 +81,7 @@ def test_equal_thresholds_leave_no_interval_between_them():
     offsets, slopes = np.array([-1.0, -1.0, -2.0]), np.ones(3)
     i, j, costs = np.array([0, 1]), np.array([1, 2]), np.array([-10.0, -1.0])
     values, totals = line_search(offsets, slopes, i, j, costs)
-    # Rows 0 and 1 cannot be told apart, however much that would be worth.
+    # Rows 0 and 1 are equal, so their bits cannot differ.
     assert totals.tolist() == [0, np.inf, -1, 0]
     assert 1 < values[2] < 2
 
@@ -95,7 +95,7 @@ def test_without_slopes_nothing_changes():
 
 
 def test_one_bit_of_one_base_is_the_best_stump():
-    """With K = 1 and s = 1 only the sign of the coefficient matters; both are tried."""
+    """With K = 1 and s = 1 only the sign of the coefficient matters; test both."""
     for seed in range(10):
         search, _ = make_search(seed=seed, bits=1, bases=1)
         best = np.inf
@@ -108,7 +108,7 @@ def test_one_bit_of_one_base_is_the_best_stump():
 
 
 def test_one_coefficient_is_set_to_the_best_of_all_stumps():
-    """The others fixed, one coefficient moves a threshold over the rows: every place is tried."""
+    """One coefficient shifts a threshold over the rows; test every interval."""
     for seed in range(5):
         search, _ = make_search(seed=seed, bits=1, bases=2)
         slopes = search.kernel[:, search.bases[0, 0]]
@@ -156,8 +156,8 @@ def test_similar_images_are_near(kernel, targets):
     assert gap(hasher.encode(features[150:]), labels[150:]) > 0.25
 
 
-def test_labels_teach_what_distances_cannot():
-    """The class is one small direction among large ones."""
+def test_labels_improve_on_distances():
+    """The class is a direction of small variance among larger ones."""
     rng = np.random.default_rng(1)
     labels = np.arange(300) % 2
     features = rng.standard_normal((300, 6)) * [4, 4, 1, 1, 1, 1]
@@ -169,7 +169,7 @@ def test_labels_teach_what_distances_cannot():
     assert gap(by_labels, labels) > gap(by_metric, labels) + 0.1
 
 
-def test_metric_takes_no_labels_and_labels_are_asked_for():
+def test_labels_are_required_unless_metric():
     features, _ = clusters()
     assert BRE(8, targets="metric").fit(features).encode(features).bits == 8
     with pytest.raises(ValueError, match="learns from labels"):

@@ -1,10 +1,10 @@
-"""The classifier whose answer is the code."""
+"""Classifier: codes of the predicted class."""
 
 import batch_reference as reference
 import numpy as np
 import pytest
 import torch
-from batch_reference import BY_HEART, CLASSES, both_kinds
+from batch_reference import CLASSES, OVERFITTING, both_kinds
 
 from bitprint.methods.classifier import Classifier, CodedClasses, class_codes
 from bitprint.training.plan import Training
@@ -33,7 +33,7 @@ def test_shorter_codes_are_class_numbers_in_binary(classes, bits):
 
 
 @pytest.mark.parametrize("bits", [2, 3, 12])
-def test_head_names_the_likeliest_class(bits):
+def test_head_predicts_the_most_likely_class(bits):
     torch.manual_seed(0)
     head = CodedClasses(4, bits, CLASSES)
     features = torch.randn(20, 4)
@@ -66,13 +66,13 @@ def test_order_of_the_batch_does_not_matter(labels):
 
 
 @pytest.mark.parametrize("bits", [2, 4, 12])
-def test_learns_noise_by_heart(bits):
-    assert reference.learnt_by_heart(Classifier(bits, training=BY_HEART)) == 1
+def test_overfits_noise(bits):
+    assert reference.training_map_of_noise(Classifier(bits, training=OVERFITTING)) == 1
 
 
-def test_codes_are_the_labels_it_learnt():
+def test_codes_are_the_learned_labels():
     data, labels = np.random.default_rng(0).standard_normal((40, 64)), np.arange(40) % 4
-    hasher = Classifier(4, training=BY_HEART).fit(data, labels)
+    hasher = Classifier(4, training=OVERFITTING).fit(data, labels)
     np.testing.assert_array_equal(hasher.encode(data).signs(), 2 * np.eye(4)[labels] - 1)
 
 
@@ -80,7 +80,7 @@ def test_images_with_several_labels_get_one_of_theirs():
     rng = np.random.default_rng(0)
     data, labels = rng.standard_normal((40, 64)), rng.integers(0, 2, (40, 4))
     labels[np.arange(40), np.arange(40) % 4] = 1
-    codes = Classifier(4, training=BY_HEART).fit(data, labels).encode(data).signs()
+    codes = Classifier(4, training=OVERFITTING).fit(data, labels).encode(data).signs()
     named = np.where(codes == 1)[1]
     assert len(named) == 40
     assert labels[np.arange(40), named].all()

@@ -1,4 +1,4 @@
-"""CNNH: its factorisation against brute force, its losses against plain loops."""
+"""CNNH: factorization against brute force, losses against plain loops."""
 
 import numpy as np
 import pytest
@@ -10,10 +10,10 @@ import bitprint as bp
 from bitprint.methods.cnnh import (
     CNNH,
     CNNHPlus,
-    factorise,
+    factorize,
     group_by_labels,
     label_sums,
-    lowest,
+    quartic_minimum,
     sweep,
 )
 from bitprint.supervision import class_matrix
@@ -21,14 +21,14 @@ from bitprint.training.plan import Training
 from bitprint.training.state import State
 
 BITS = 5
-ONE = np.array([0, 4, 4, 2, 0, 2, 4])  # class numbers may have gaps
+ONE = np.array([0, 4, 4, 2, 0, 2, 4])  # class numbers with gaps
 SEVERAL = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 0], [0, 0, 0]])
 both_kinds = pytest.mark.parametrize("labels", [ONE, SEVERAL], ids=["one label", "several labels"])
 both_methods = pytest.mark.parametrize("method", [CNNH, CNNHPlus])
 
 
 def signed_similarity(labels):
-    """S by loops: +1 where two images share a label, -1 elsewhere."""
+    """S by loops: +1 if two images share a label, else -1."""
     S = np.empty((len(labels), len(labels)))
     for i, j in np.ndindex(S.shape):
         shared = labels[i] == labels[j] if labels.ndim == 1 else (labels[i] & labels[j]).any()
@@ -59,31 +59,31 @@ def random_labels(kind, count=60, seed=0):
     return (rng.random((count, 6)) < 0.25).astype(np.uint8)
 
 
-# ---- stage 1: one number
+# ---- stage 1: one coordinate
 
 
 @settings(deadline=None)  # the first call compiles
 @given(p=st.floats(-8, 8), q=st.floats(-8, 8), now=st.floats(-1, 1))
-def test_the_lowest_point_is_that_of_a_fine_grid(p, q, now):
+def test_quartic_minimum_matches_a_fine_grid(p, q, now):
     def cost(x):
         return x**4 + 2 * p * x**2 - 4 * q * x
 
-    x = lowest(p, q, now)
+    x = quartic_minimum(p, q, now)
     assert -1 <= x <= 1
     assert cost(x) <= cost(np.linspace(-1, 1, 2001)).min() + 1e-12
 
 
-def test_the_lowest_point_by_hand():
-    assert lowest(1.0, 2.0, 0.0) == 1  # 1 + 1 - 2 = 0, at the end
-    assert lowest(0.0, -0.125, 1.0) == pytest.approx(-0.5)  # x^3 = -1/8
-    assert lowest(3.0, 0.0, -1.0) == 0
-    assert lowest(-0.25, 0.0, -0.1) == pytest.approx(-0.5)  # two lowest points: the nearer one
-    assert lowest(-0.25, 0.0, 0.1) == pytest.approx(0.5)
+def test_quartic_minimum_by_hand():
+    assert quartic_minimum(1.0, 2.0, 0.0) == 1  # 1 + 1 - 2 = 0, at the bound
+    assert quartic_minimum(0.0, -0.125, 1.0) == pytest.approx(-0.5)  # x^3 = -1/8
+    assert quartic_minimum(3.0, 0.0, -1.0) == 0
+    assert quartic_minimum(-0.25, 0.0, -0.1) == pytest.approx(-0.5)  # the nearer of two minimizers
+    assert quartic_minimum(-0.25, 0.0, 0.1) == pytest.approx(0.5)
 
 
 @both_kinds
-def test_one_number_goes_to_its_minimum(labels):
-    """The quartic that a sweep minimises is the objective itself, along each coordinate."""
+def test_one_coordinate_is_set_to_its_minimum(labels):
+    """The quartic of a sweep equals the objective along each coordinate."""
     start, target = random_factors(labels), BITS * signed_similarity(labels)
     grid = np.linspace(-1, 1, 201)
     for i, j in np.ndindex(start.shape):
@@ -102,7 +102,7 @@ def test_one_number_goes_to_its_minimum(labels):
 
 @both_kinds
 def test_the_derivative_that_the_paper_gives_is_zero_there(labels):
-    """g' = 4 L_i . h with L = H H' - K S, or pointing out of [-1, 1]; and g'' is not below zero."""
+    """g' = 4 L_i . h is zero or points out of [-1, 1], L = H H' - K S; and g'' >= 0."""
     start, target = random_factors(labels), BITS * signed_similarity(labels)
     for i, j in np.ndindex(start.shape):
         H = start.copy()
@@ -119,7 +119,7 @@ def test_the_derivative_that_the_paper_gives_is_zero_there(labels):
 
 
 @pytest.mark.parametrize("kind", ["one label", "several labels"])
-def test_the_sums_that_a_sweep_keeps_are_those_of_its_result(kind):
+def test_sums_of_a_sweep_match_its_result(kind):
     labels = random_labels(kind)
     factors = random_factors(labels)
     rng = np.random.default_rng(1)
@@ -129,15 +129,15 @@ def test_the_sums_that_a_sweep_keeps_are_those_of_its_result(kind):
 
 
 @pytest.mark.parametrize("kind", ["one label", "several labels"])
-def test_the_objective_never_rises_from_sweep_to_sweep(kind):
+def test_objective_never_increases_over_sweeps(kind):
     labels = random_labels(kind)
-    values = [objective(factorise(labels, 8, sweeps=n, seed=3), labels) for n in range(6)]
+    values = [objective(factorize(labels, 8, sweeps=n, seed=3), labels) for n in range(6)]
     assert np.all(np.diff(values) <= 1e-9 * values[0])
     assert values[-1] < 0.8 * values[0]
 
 
 @both_kinds
-def test_groups_say_what_the_similarity_matrix_says(labels):
+def test_groups_match_the_similarity_matrix(labels):
     groups = group_by_labels(labels)
     found = -np.ones((len(labels), len(labels)))
     for i, j in np.ndindex(found.shape):
@@ -157,9 +157,9 @@ def test_many_label_sets_in_several_blocks(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("bits", "classes"), [(4, 4), (12, 10), (48, 10)])
-def test_codes_of_stage_1_tell_all_classes_apart(bits, classes, seed):
+def test_codes_of_stage_1_separate_all_classes(bits, classes, seed):
     labels = np.arange(300) % classes
-    factors = factorise(labels, bits, seed=seed)
+    factors = factorize(labels, bits, seed=seed)
     assert np.abs(factors).max() <= 1
     codes = bp.Codes.from_signs(factors >= 0)
     assert bp.evaluate(codes, labels, codes, labels).map == pytest.approx(1, abs=1e-6)
@@ -167,15 +167,15 @@ def test_codes_of_stage_1_tell_all_classes_apart(bits, classes, seed):
 
 def test_codes_of_stage_1_are_near_where_labels_are_shared():
     labels = random_labels("several labels")
-    codes = bp.Codes.from_signs(factorise(labels, 24) >= 0)
+    codes = bp.Codes.from_signs(factorize(labels, 24) >= 0)
     distances, similar = codes.hamming(codes), signed_similarity(labels) > 0
     assert distances[similar].mean() < distances[~similar].mean() / 2
 
 
 def test_the_seed_decides():
     labels = random_labels("one label")
-    np.testing.assert_array_equal(factorise(labels, 6, seed=4), factorise(labels, 6, seed=4))
-    assert not np.array_equal(factorise(labels, 6, seed=4), factorise(labels, 6, seed=5))
+    np.testing.assert_array_equal(factorize(labels, 6, seed=4), factorize(labels, 6, seed=4))
+    assert not np.array_equal(factorize(labels, 6, seed=4), factorize(labels, 6, seed=5))
 
 
 # ---- stage 2
@@ -199,7 +199,7 @@ def random_outputs(state, seed=0):
 
 
 def entropy_by_loops(logits, targets):
-    """Of independent sigmoids: -t log p - (1 - t) log(1 - p)."""
+    """Loss of independent sigmoids: -t log p - (1 - t) log(1 - p)."""
     total = 0.0
     for value, target in zip(logits.ravel(), targets.ravel(), strict=True):
         share = 1 / (1 + np.exp(-value))
@@ -217,7 +217,7 @@ def classification_by_loops(logits, labels):
 @both_kinds
 def test_targets_are_the_signs_of_the_factors(labels):
     _, state = make_state(CNNH, labels, seed=6, sweeps=2)
-    factors = factorise(labels, BITS, sweeps=2, seed=6)
+    factors = factorize(labels, BITS, sweeps=2, seed=6)
     np.testing.assert_array_equal(state.tensors["B"].numpy(), np.where(factors >= 0, 1, -1))
 
 
@@ -258,7 +258,7 @@ def test_gradient_by_finite_differences(method, labels):
 
 @both_methods
 @both_kinds
-def test_order_and_company_in_the_batch_do_not_matter(method, labels):
+def test_order_of_the_batch_and_other_rows_do_not_matter(method, labels):
     hasher, state = make_state(method, labels)
     outputs, order = random_outputs(state), torch.tensor([3, 6, 0, 1, 5, 2, 4])
     whole = hasher.loss(outputs, torch.arange(7), state)
@@ -277,14 +277,14 @@ def test_a_batch_of_one_image_without_labels_has_a_gradient():
     assert (outputs.grad != 0).all()
 
 
-# ---- the whole
+# ---- the method
 
 RECIPE = Training(epochs=60, batch_size=10, optimizer="adamw", lr=2e-3, schedule="cosine")
 LABELS = np.repeat(np.arange(4), 10)
 
 
 @both_methods
-def test_learns_noise_by_heart_and_comes_back_from_disk(method, tmp_path, monkeypatch):
+def test_overfits_noise_and_loads(method, tmp_path, monkeypatch):
     features = np.random.default_rng(0).standard_normal((40, 64))
     hasher = method(12, training=RECIPE).fit(features, LABELS)
     codes = hasher.encode(features)
@@ -295,11 +295,11 @@ def test_learns_noise_by_heart_and_comes_back_from_disk(method, tmp_path, monkey
 
 
 @both_methods
-def test_learns_several_labels_by_heart(method):
+def test_overfits_several_labels(method):
     labels = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]])[LABELS]
     features = np.random.default_rng(1).standard_normal((40, 64))
     hasher = method(12, training=RECIPE).fit(features, labels)
-    expected = factorise(class_matrix(labels), 12) >= 0
+    expected = factorize(class_matrix(labels), 12) >= 0
     assert np.mean((hasher.project(features) >= 0) == expected) > 0.98
 
 
@@ -307,7 +307,7 @@ def test_more_likely_bits_are_further_from_zero():
     """Outputs are logits: their sign is the more likely bit."""
     features = np.random.default_rng(0).standard_normal((40, 64))
     outputs = CNNH(12, training=RECIPE).fit(features, LABELS).project(features)
-    signs = np.where(factorise(LABELS, 12) >= 0, 1, -1)
+    signs = np.where(factorize(LABELS, 12) >= 0, 1, -1)
     assert np.all(signs * outputs > 0)
 
 
@@ -315,7 +315,7 @@ def test_more_likely_bits_are_further_from_zero():
     ("method", "options", "message"),
     [
         (CNNH, {"sweeps": 0}, "sweeps must be at least 1"),
-        (CNNHPlus, {"mu": -1.0}, "mu must be a number at least 0"),
+        (CNNHPlus, {"mu": -1.0}, "mu must be a number >= 0"),
     ],
 )
 def test_refusals(method, options, message):

@@ -1,4 +1,4 @@
-"""The model that comes with Bitprint."""
+"""The model that is included in Bitprint."""
 
 import shutil
 
@@ -30,14 +30,14 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["elsewhere/coco-64", "/coco-64", "../coco-64", "README.md", ".."])
-def test_only_the_name_itself_means_ours(name, tmp_path, monkeypatch):
+def test_only_the_name_selects_the_included_model(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert find_model(name).parent != PUBLISHED
     with pytest.raises(FileNotFoundError, match="not a model folder"):
         bp.load(name)
 
 
-def test_it_says_what_it_was_learned_from():
+def test_about_describes_the_training():
     about = read_description("coco-64")["about"]
     assert (about["data"], about["features"]) == ("coco14k", "efficientnet-lite0")
     assert {file.name for file in (PUBLISHED / "coco-64").iterdir()} == {

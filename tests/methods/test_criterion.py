@@ -1,4 +1,4 @@
-"""The loss of every deep method in a loop written by hand: the same as in ours, and resumable."""
+"""Criterion in a custom training loop: same results as `fit`, and resumable."""
 
 import io
 import re
@@ -32,7 +32,7 @@ def create_criterion(name, labels, **options):
 
 
 def begin(criterion):
-    """A network and an optimizer, as they begin in `fit`."""
+    """Return a network and an optimizer in the initial state of `fit`."""
     torch.manual_seed(SEED)
     model = create_trunk("mlp", input_shape=(10,))
     net = nn.Sequential(model, criterion.make_head(model.out_features))
@@ -40,12 +40,13 @@ def begin(criterion):
 
 
 def train_by_hand(criterion, net, optimizer, epochs=range(EPOCHS)):
-    """Parts of the loss of every step, and the figures of every epoch."""
+    """Return the loss terms of every step and the metrics of every epoch."""
     steps, figures = [], []
     for epoch in epochs:
         torch.manual_seed(_mix(SEED, epoch))
         generator = torch.Generator().manual_seed(_mix(SEED, epoch) + 1)
         for rows in torch.randperm(40, generator=generator).split(BATCH):
+            rows = rows.repeat(criterion._hasher.views)
             loss = criterion(net(torch.from_numpy(FEATURES)[rows]), rows)
             optimizer.zero_grad()
             loss.backward()
@@ -57,7 +58,7 @@ def train_by_hand(criterion, net, optimizer, epochs=range(EPOCHS)):
 
 
 def train_by_fit(name, labels, **options):
-    """The same from `fit`, and the hasher."""
+    """Return the same values from `fit`, and the hasher."""
     training = bp.Training(
         epochs=EPOCHS,
         batch_size=BATCH,
@@ -83,8 +84,10 @@ def train_by_fit(name, labels, **options):
 @both_kinds
 @every_method
 def test_criterion_in_a_loop_by_hand_has_the_losses_of_fit(name, labels):
-    expected, hasher = train_by_fit(name, labels)
-    criterion = create_criterion(name, labels)
+    # A criterion does not know whether a model reads features, so both have equal weights.
+    weights = {"mu": 50.0, "nu": 5.0, "eta": 2.0} if name == "dsdh" else {}
+    expected, hasher = train_by_fit(name, labels, **weights)
+    criterion = create_criterion(name, labels, **weights)
     net, optimizer = begin(criterion)
     steps, figures = train_by_hand(criterion, net, optimizer)
     assert len(steps) == len(expected) == 20
@@ -129,11 +132,11 @@ def test_criterion_after_load_state_dict_continues_exactly(name, labels):
 
     file.seek(0)
     states = torch.load(file, weights_only=True)
-    again = create_criterion(name, labels, seed=SEED + 1)  # its random codes are replaced
+    again = create_criterion(name, labels, seed=SEED + 1)  # its random codes have been replaced
     net, optimizer = begin(again)
     for part, state in zip((again, net, optimizer), states, strict=True):
         part.load_state_dict(state)
-    if name == "dqn":  # the seed decides where its codebooks begin, and they have begun
+    if name == "dqn":  # the seed determines the initial codebooks only
         assert again.tensors.quantised
     assert train_by_hand(again, net, optimizer, range(2, EPOCHS)) == straight
 
@@ -175,7 +178,7 @@ def test_stages_of_drsch_follow_the_epochs_of_the_loop():
     assert losses[0] == losses[1] != losses[2] == losses[3]
 
 
-# ---- a hasher of what was trained
+# ---- a hasher of the trained model
 
 
 @every_method
@@ -188,7 +191,7 @@ def test_hasher_of_a_criterion_encodes_and_is_saved(name, tmp_path):
     train_by_hand(criterion, net, torch.optim.AdamW(net.parameters(), lr=1e-3), range(2))
     hasher = criterion.hasher(model, head, FEATURES)
     with torch.no_grad():
-        outputs = net(torch.from_numpy(FEATURES))[:, : hasher._output_width()].numpy()
+        outputs = net.eval()(torch.from_numpy(FEATURES))[:, : hasher._output_width()].numpy()
     np.testing.assert_allclose(hasher.project(FEATURES), outputs, rtol=1e-5, atol=1e-6)
     fitted = {key for key in vars(train_by_fit(name, ONE_LABEL)[1]) if key.endswith("_")}
     assert fitted <= set(vars(hasher))
@@ -206,10 +209,10 @@ def test_hasher_of_dqn_has_the_codebooks_of_its_last_outputs():
     with torch.no_grad():
         error = np.square(codes.reconstruct() - head(outputs).numpy()).sum(axis=1).mean()
     assert error < 1e-6  # 40 outputs, 64 entries for each half
-    assert not head.codebooks.any()  # the head given is not changed
+    assert not head.codebooks.any()  # the given head does not change
 
 
-# ---- what cannot be
+# ---- invalid input
 
 
 def check_refused(message, *arguments, **options):
@@ -226,16 +229,16 @@ def test_method_without_steps_has_no_criterion(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lr": 0.1}, "a criterion takes no lr: set it in your own optimizer"),
-        ({"augment": "flip"}, "a criterion takes no augment"),
-        ({"training": bp.Training()}, "a criterion takes no training"),
-        ({"backbone": "mlp"}, "a criterion takes no backbone"),
-        ({"etta": 1.0}, "there is no option 'etta' (is eta meant?)"),
+        ({"lr": 0.1}, "a criterion has no option lr: set it in your own optimizer"),
+        ({"augment": "flip"}, "a criterion has no option augment"),
+        ({"training": bp.Training()}, "a criterion has no option training"),
+        ({"backbone": "mlp"}, "a criterion has no option backbone"),
+        ({"etta": 1.0}, "unknown option 'etta' (did you mean eta?)"),
         ({"eta": "strong"}, "eta must be a number, got 'strong'"),
-        ({"eta": -1.0}, "eta must be a number at least 0, got -1.0"),
+        ({"eta": -1.0}, "eta must be a number >= 0, got -1.0"),
         ({"mode": "best"}, "mode must be paper, authors or balanced"),
         ({"recipe": "best"}, "recipe must be recommended, paper or original"),
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
     ],
 )
@@ -248,15 +251,15 @@ def test_wrong_option_of_a_criterion_is_named(options, message):
     [
         ([1, 1, 1], "all training images have the same labels"),
         ([], "there are no training images"),
-        ([-1, 0], "class numbers are integers and not negative"),
+        ([-1, 0], "class numbers must be integers >= 0"),
     ],
 )
-def test_labels_that_teach_nothing_are_refused(labels, message):
+def test_constant_labels_are_refused(labels, message):
     check_refused(message, "dsdh", 12, labels)
 
 
 def test_drsch_without_epochs_is_refused():
-    check_refused("give epochs=", "drsch", 12, [0, 1])
+    check_refused("pass epochs=", "drsch", 12, [0, 1])
     check_refused("unknown method 'dsd'", "dsd", 12, [0, 1])
 
 
@@ -270,15 +273,46 @@ def test_drsch_without_epochs_is_refused():
         (torch.zeros(2, 12), [39, 40], "rows must be from 0 to 39, got 39 to 40"),
         (torch.zeros(2, 12), [-1, 0], "rows must be from 0 to 39, got -1 to 0"),
         (torch.zeros(2, 12, device="meta"), [0, 1], 'move it: criterion.to("meta")'),
-        (np.zeros((2, 12)), [0, 1], "outputs are a torch tensor, got ndarray"),
-        (torch.zeros(8, 12), [0, 1, 2, 0, 1, 2, 0, 1], "not their classes"),
+        (np.zeros((2, 12)), [0, 1], "outputs must be a torch tensor, got ndarray"),
+        (torch.zeros(8, 12), [0, 1, 2, 0, 1, 2, 0, 1], "not class numbers"),
     ],
 )
-def test_wrong_batch_is_refused_and_leaves_no_trace(outputs, rows, message):
+def test_wrong_batch_is_refused_without_changes(outputs, rows, message):
     criterion = create_criterion("dpsh", ONE_LABEL)
     with pytest.raises(ValueError, match=re.escape(message)):
         criterion(outputs, rows)
     assert not criterion.tensors.U.any()
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3], [0, 1, 1, 0], [0, 0, 1, 1], [0, 1, 0]])
+def test_views_in_another_order_are_refused(rows):
+    criterion = create_criterion("cibhash", ONE_LABEL)
+    message = r"cibhash compares 2 views of each image: call .*, rows.repeat\(2\)\)"
+    with pytest.raises(ValueError, match=message):
+        criterion(torch.zeros(len(rows), BITS), rows)
+    criterion(torch.zeros(6, BITS), torch.tensor([0, 1, 2]).repeat(2))
+
+
+def test_small_rows_of_two_views_are_not_taken_for_classes():
+    criterion = create_criterion("crovca", ONE_LABEL, supervised=True)
+    assert torch.isfinite(criterion(torch.randn(6, BITS), torch.tensor([0, 1, 2]).repeat(2)))
+
+
+def test_labels_of_a_method_without_labels_are_counted_only():
+    for labels in (np.zeros(9), ["a"] * 9, range(9)):
+        criterion = create_criterion("bihalf", labels)
+        assert len(criterion) == 9
+        assert not criterion.labels.any()
+    check_refused("there are no training images", "bihalf", 12, [])
+
+
+def test_head_with_features_sets_the_width_of_outputs():
+    criterion = create_criterion("bihalf", ONE_LABEL)
+    outputs = criterion.make_head(7)(torch.randn(4, 7))
+    assert outputs.shape == (4, BITS + 7)
+    assert torch.isfinite(criterion(outputs, torch.arange(4)))
+    with pytest.raises(ValueError, match=r"needs outputs of shape \(n, 19\), got \(4, 12\)"):
+        criterion(outputs[:, :BITS], torch.arange(4))
 
 
 def test_state_of_other_labels_is_refused():

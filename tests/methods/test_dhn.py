@@ -73,7 +73,7 @@ def test_the_inner_product_is_not_halved():
     assert parts["quantisation"] == pytest.approx(0)
 
 
-def test_codes_that_fit_cost_less_than_codes_that_do_not():
+def test_matching_codes_have_lower_loss():
     right = np.where(np.eye(3)[ONE] @ np.random.default_rng(0).normal(size=(3, BITS)) > 0, 3.0, -3)
     wrong = right[[1, 0, 3, 2, 5, 4, 6]]
     costs = [reference.parts_of(DHN(BITS), outputs, ONE)["pair"] for outputs in (right, wrong)]
@@ -97,8 +97,8 @@ def test_long_codes_do_not_overflow():
     assert math.isfinite(parts["pair"].item())
 
 
-def test_learns_noise_by_heart():
-    assert reference.learnt_by_heart(DHN(12, training=reference.BY_HEART)) > 0.95
+def test_overfits_noise():
+    assert reference.training_map_of_noise(DHN(12, training=reference.OVERFITTING)) > 0.95
 
 
 def test_a_saved_model_gives_the_same_codes(tmp_path, monkeypatch):
@@ -107,5 +107,5 @@ def test_a_saved_model_gives_the_same_codes(tmp_path, monkeypatch):
 
 
 def test_a_negative_weight_is_refused():
-    with pytest.raises(ValueError, match="quantisation must be a number at least 0"):
+    with pytest.raises(ValueError, match="quantisation must be a number >= 0"):
         DHN(4, quantisation=-1.0).fit(np.eye(4), [0, 0, 1, 1])

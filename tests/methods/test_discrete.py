@@ -8,24 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bitprint.methods.discrete import discrete_descent, ridge, sgn
+from bitprint.methods.discrete import dcc, ridge, sgn
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.fixture(autouse=True, scope="module", params=DEVICES)
 def device(request):
-    """Every test runs on each device there is: a GPU has a kernel of its own."""
+    """Run each test on all devices; there is a separate kernel for GPUs."""
     with torch.device(request.param):
         yield request.param
 
 
 def random_problem(seed, count=40, bits=6, classes=4, ratio=0.1):
-    """Codes, classifier and pull of a labelled set, rows = samples, as DSDH would meet them."""
+    """Return codes, classifier and linear term as in DSDH; rows are samples."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=count)
     targets = np.eye(classes)[labels]
-    # Codes that know something of the classes: the label term then couples the bits.
+    # Codes correlated with the classes, so that the label term couples the bits.
     codes = rng.choice([-1.0, 1.0], (classes, bits))[labels]
     codes[rng.random(codes.shape) < 0.2] *= -1
     classifier = np.linalg.solve(codes.T @ codes + 0.1 * np.eye(bits), codes.T @ targets)
@@ -35,11 +35,11 @@ def random_problem(seed, count=40, bits=6, classes=4, ratio=0.1):
 
 def descend(codes, classifier, pull, sweeps=10):
     tensors = (torch.tensor(np.array(part, float)) for part in (codes, classifier, pull))
-    return discrete_descent(*tensors, sweeps=sweeps).numpy(force=True)
+    return dcc(*tensors, sweeps=sweeps).numpy(force=True)
 
 
 def values(codes, classifier, pull):
-    """The objective of every sample, by its definition."""
+    """Return the objective of each sample by its definition."""
     return ((codes @ classifier) ** 2).sum(axis=1) - 2 * (codes * pull).sum(axis=1)
 
 
@@ -56,7 +56,7 @@ def test_ridge_is_where_the_gradient_vanishes(mu, nu):
     assert W.shape == (6, 4)
 
 
-def test_ridge_minimises_its_objective_by_finite_differences():
+def test_ridge_minimizes_its_objective():
     rng = np.random.default_rng(1)
     B, Y = rng.choice([-1.0, 1.0], (12, 3)), rng.random((12, 2))
     W = ridge(torch.from_numpy(B), torch.from_numpy(Y), 0.7).numpy()
@@ -86,7 +86,7 @@ small_whole_numbers = st.integers(-4, 4).map(float)
 
 @st.composite
 def whole_number_problems(draw):
-    """Problems in whole numbers: float64 is exact on them, and zero arguments are common."""
+    """Integer problems: float64 is exact and zero arguments are common."""
     count, bits, classes = draw(st.integers(1, 5)), draw(st.integers(1, 7)), draw(st.integers(1, 4))
     codes = arrays.arrays(float, (count, bits), elements=st.sampled_from([-1.0, 1.0]))
     classifier = arrays.arrays(float, (bits, classes), elements=small_whole_numbers)
@@ -146,7 +146,7 @@ def test_equals_equation_18_at_any_length(bits):
 
 
 def optimal_share(ratio):
-    """How many samples reach the best of all 2^K codes."""
+    """Return the number of samples with the best of all 2^K codes."""
     shares = []
     for seed in range(5):
         codes, classifier, pull = random_problem(seed, count=200, bits=8, classes=6, ratio=ratio)
@@ -158,11 +158,11 @@ def optimal_share(ratio):
     return np.mean(shares)
 
 
-def test_often_finds_the_best_of_all_codes_when_labels_dominate():
+def test_often_optimal_when_labels_dominate():
     assert optimal_share(ratio=1e-5) >= 0.7
 
 
-def test_nearly_always_finds_the_best_of_all_codes_when_outputs_dominate():
+def test_usually_optimal_when_outputs_dominate():
     assert optimal_share(ratio=10.0) >= 0.99
 
 
@@ -181,11 +181,11 @@ def test_zero_by_coupled_bits_keeps_its_value_too():
         np.testing.assert_array_equal(found, [[bit, 1.0]])
 
 
-def test_starts_from_zeros_without_leaving_any_where_arguments_are_not_zero():
+def test_zeros_remain_only_for_zero_arguments():
     _, classifier, pull = random_problem(4)
     found = descend(np.zeros_like(pull), classifier, pull)
     assert set(np.unique(found)) == {-1.0, 1.0}
-    # The first bit of the first sweep sees no other bits at all.
+    # The first bit of the first sweep does not depend on other bits.
     first = descend(np.zeros_like(pull), classifier, pull, sweeps=1)
     np.testing.assert_array_equal(first[:, 0], np.where(pull[:, 0] >= 0, 1, -1))
 
@@ -195,7 +195,7 @@ def test_input_is_left_alone_and_dtype_and_device_are_kept():
     for dtype in (torch.float32, torch.float64):
         codes, classifier, pull = (part.to(dtype) for part in problem)
         copies = codes.clone(), classifier.clone(), pull.clone()
-        found = discrete_descent(codes, classifier, pull)
+        found = dcc(codes, classifier, pull)
         assert not torch.equal(found, codes)
         for part, copy in zip((codes, classifier, pull), copies, strict=True):
             assert torch.equal(part, copy)
@@ -204,7 +204,7 @@ def test_input_is_left_alone_and_dtype_and_device_are_kept():
         assert found.shape == codes.shape
 
 
-def test_samples_do_not_depend_on_each_other_nor_on_the_number_of_threads():
+def test_samples_are_independent_of_each_other_and_threads():
     codes, classifier, pull = random_problem(6, count=10_000)
     usual = torch.get_num_threads()
     try:

@@ -1,4 +1,4 @@
-"""DQN against plain loops: its loss, its codebooks, its codes and how they are ranked."""
+"""DQN against plain loops: loss, codebooks, codes and ranking."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from bitprint.data import load_digits
 from bitprint.experiments.cells import Cell, run_cell
 from bitprint.methods import METHODS
 from bitprint.methods.dqn import DQN, cosine_loss
-from bitprint.methods.product import improve
+from bitprint.methods.product import lloyd
 from bitprint.quantised import QuantisedCodes
 from bitprint.supervision import class_matrix, similarity
 from bitprint.training.plan import Training
@@ -22,7 +22,7 @@ both_kinds = pytest.mark.parametrize("labels", [ONE, SEVERAL], ids=["one label",
 
 @pytest.fixture
 def float64():
-    """Numbers made by the code under test are float64, to compare with NumPy to the last digits."""
+    """Use float64 in the tested code, for an exact comparison with NumPy."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -42,15 +42,15 @@ def random_outputs(count, width, seed=0):
 
 
 def small(**options):
-    """Three codebooks of eight entries, each two numbers long."""
+    """Three codebooks of eight entries of length 2."""
     return DQN(**({"bits": 9, "width": 6, "quantisation": 0.3} | options))
 
 
 def quantised_state(hasher, labels, batch_size=7):
-    """A state as after the first cycle, with codebooks and entries."""
+    """Return a state as after the first cycle, with codebooks and entries."""
     state = make_state(hasher, labels, batch_size)
     state.tensors["Z"] = random_outputs(len(labels), 6, seed=5)
-    hasher._improve_codebooks(state)
+    hasher._update_codebooks(state)
     return state
 
 
@@ -61,7 +61,7 @@ def noise():
 QUICK = Training(epochs=5, batch_size=10, lr=1e-2)
 
 
-# ---- the quantiser
+# ---- the quantizer
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_cosine_loss_by_loops(labels):
 
 @both_kinds
 def test_loss_by_loops(labels, float64):
-    """Over the nominal batch, of which only a part is there."""
+    """The loss of a partial batch is divided by the nominal batch size."""
     hasher = small()
     state = quantised_state(hasher, labels, batch_size=6)
     rows = torch.tensor([5, 1, 2, 6])
@@ -129,7 +129,7 @@ def test_value_by_hand(float64):
     z = torch.zeros(3, 6)
     z[0, 0], z[1, 1], z[2, 0] = 0.5, 0.5, -0.5
     parts = hasher.loss(z, torch.arange(3), state)
-    # Cosines 0, -1 and 0 where 1, -1 and -1 are wanted, each in both orders, over six pairs.
+    # Cosines 0, -1 and 0 with targets 1, -1 and -1, each in both orders, over six pairs.
     assert parts["pair"].item() == pytest.approx((1 + 0 + 1) / 3)
     assert parts["quantisation"].item() == pytest.approx(2 * (0.25 + 0.25 + 0.25) / 3)
 
@@ -186,7 +186,7 @@ def test_outputs_of_zero_and_batches_without_pairs_are_harmless():
 # ---- cycles
 
 
-def test_codebooks_come_every_second_epoch_and_the_second_term_with_them():
+def test_codebooks_are_updated_every_second_epoch():
     features, labels = noise()
     hasher = DQN(4, quantisation=0.1, training=QUICK).fit(features, labels)
     errors = [row.get("quantisation_error") for row in hasher.history_]
@@ -201,7 +201,7 @@ def test_quantisation_error_by_loops():
     hasher = small()
     state = make_state(hasher, np.arange(20) % 3)
     state.tensors["Z"] = z = random_outputs(20, 6).float()
-    found = hasher._improve_codebooks(state)
+    found = hasher._update_codebooks(state)
     C, h = state.tensors["C"], state.tensors["h"]
     squares = [(z[i, k] - C[k // 2, h[i, k // 2], k % 2]) ** 2 for i, k in np.ndindex(20, 6)]
     assert found == pytest.approx(sum(squares).item() / 20, rel=1e-5)
@@ -255,14 +255,14 @@ def test_ranking_is_by_asymmetric_quantiser_distance(fitted):
 
 def test_an_index_refuses_them(fitted, tmp_path):
     with bp.Index.create(tmp_path / "photos.bp", bits=12) as index:
-        with pytest.raises(ValueError, match="Hamming distance, which means nothing for Quant"):
+        with pytest.raises(ValueError, match="expected Codes, got Quant"):
             index.add(range(40), fitted.encode(noise()[0]))
         assert len(index) == 0
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
 @pytest.mark.parametrize("bits", [6, 12])
-def test_learns_noise_by_heart(several, bits):
+def test_overfits_noise(several, bits):
     features, labels = noise()
     if several:
         labels = np.stack([labels < 2, labels % 3 == 0], axis=1).astype(int)
@@ -301,7 +301,7 @@ def test_a_killed_run_and_a_finished_one_give_the_same_codes_again(tmp_path):
     expected = DQN(12, training=QUICK).fit(features, labels).encode(features)
     with pytest.raises(KeyboardInterrupt):
         Stops(12, training=QUICK).fit(features, labels, run=tmp_path / "run")
-    for _ in range(2):  # the second finds nothing left to train
+    for _ in range(2):  # the second run has no epochs left
         resumed = DQN(12, training=QUICK).fit(features, labels, run=tmp_path / "run")
         assert resumed.encode(features) == expected
 
@@ -312,15 +312,15 @@ class Keeps(DQN):
         super().finish(net, state, feed)
 
 
-def test_the_last_codebooks_are_of_what_the_trained_network_gives():
-    """Not of changed images, as the last epoch saw them, nor of weights before their mean."""
+def test_last_codebooks_match_the_trained_network():
+    """Not from augmented images, and not with weights before averaging."""
     digits = load_digits().subset(np.arange(300))
     training = Training(
         epochs=3, batch_size=50, lr=0.01, augment="flip+shift", average=0.9, mirror=True
     )
     hasher = Keeps(12, backbone="small", training=training, device="cpu").fit(digits)
     outputs = torch.from_numpy(hasher.project(digits))
-    expected = improve(outputs, hasher.before, 10)
+    expected = lloyd(outputs, hasher.before, 10)
     torch.testing.assert_close(hasher.net_.head.codebooks, expected)
 
 
@@ -339,7 +339,7 @@ def test_tables_need_no_special_case(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantisation": -1.0}, "quantisation must be a number at least 0"),
+        ({"quantisation": -1.0}, "quantisation must be a number >= 0"),
         ({"width": 0}, "width must be at least 1"),
         ({"cycle": 0}, "cycle must be at least 1"),
     ],

@@ -22,7 +22,7 @@ both_methods = pytest.mark.parametrize("cls", [DSCH, DRSCH])
 
 @pytest.fixture
 def float64():
-    """Numbers made by the code under test are float64, to compare with NumPy to the last digits."""
+    """Use float64 in the tested code, for an exact comparison with NumPy."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -39,7 +39,7 @@ def make_state(hasher, labels, epochs=0):
 
 
 def random_outputs(count, bits=BITS, seed=0, spread=0.3):
-    """Outputs v, and one row of weights for all."""
+    """Return outputs v and one row of weights."""
     rng = np.random.default_rng(seed)
     hashed = spread * rng.standard_normal((count, bits))
     weights = np.broadcast_to(rng.uniform(0.5, 1.5, bits), (count, bits))
@@ -51,7 +51,7 @@ def share_a_label(labels, i, j):
 
 
 def parts_by_loops(outputs, labels, beta=5.0, threshold=-5.0, consistency=0.001):
-    """Sum over triplets and Laplacian term, both over the number of triplets."""
+    """Return the triplet sum and the Laplacian term, divided by the number of triplets."""
     bits = outputs.shape[1] // 2
     x = [
         [row[bits + k] * (2 / (1 + math.exp(-beta * row[k])) - 1) for k in range(bits)]
@@ -104,7 +104,7 @@ def test_without_its_regulariser_it_is_dsch(labels, float64):
 
 @both_kinds
 def test_gradient_by_finite_differences(labels, float64):
-    """With respect to outputs and weights, some triplets on either side of the threshold."""
+    """Gradient for outputs and weights, with triplets on both sides of the threshold."""
     start = random_outputs(len(labels), seed=1)
     hasher = DRSCH(BITS, threshold=-0.4, consistency=0.5)
     state, rows = make_state(hasher, labels), torch.arange(len(labels))
@@ -124,7 +124,7 @@ def test_gradient_by_finite_differences(labels, float64):
 
 
 def test_value_by_hand(float64):
-    """Saturated codes on one bit of weight 2: distance 0 to the like, 16 to the other."""
+    """Saturated codes of one bit of weight 2: distances 0 (similar) and 16 (dissimilar)."""
     outputs = torch.tensor([[50.0, 2.0], [50.0, 2.0], [-50.0, 2.0]])
     labels, rows = np.array([0, 0, 1]), torch.arange(3)
     hasher = DRSCH(1, threshold=-100.0, consistency=1.0)
@@ -204,7 +204,7 @@ def blobs():
 
 @pytest.fixture(scope="module")
 def fitted():
-    """A model with weights that differ: trained a little, then set by hand."""
+    """A model trained briefly, with different weights set by hand."""
     features, labels = blobs()
     training = Training(epochs=3, batch_size=20, per_class=5, lr=0.05, schedule="constant")
     hasher = DRSCH(8, training=training).fit(features, labels)
@@ -242,7 +242,7 @@ def test_truncating_twice_is_truncating_once(fitted):
     assert fitted.truncate(6).truncate(2).encode(features) == fitted.truncate(2).encode(features)
 
 
-def test_bits_that_truncation_drops_change_the_weighted_distance_least(fitted):
+def test_truncation_drops_the_lightest_bits(fitted):
     features, _ = blobs()
     codes = fitted.encode(features)
     whole = fitted.weigh(codes).distances(codes)
@@ -276,7 +276,7 @@ def test_a_truncated_model_can_be_saved(fitted, tmp_path, monkeypatch):
 def test_truncation_is_refused_in_one_sentence(fitted):
     with pytest.raises(ValueError, match="8 bits cannot be truncated to 9"):
         fitted.truncate(9)
-    with pytest.raises(ValueError, match="bits must be a whole number"):
+    with pytest.raises(ValueError, match="bits must be an integer"):
         fitted.truncate(0)
 
 
@@ -285,7 +285,7 @@ def test_truncation_is_refused_in_one_sentence(fitted):
 
 @both_methods
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
-def test_learns_noise_by_heart(cls, several):
+def test_overfits_noise(cls, several):
     features, labels = blobs()
     if several:
         labels = np.stack([labels < 2, labels % 3 == 0], axis=1).astype(int)
@@ -296,7 +296,7 @@ def test_learns_noise_by_heart(cls, several):
     codes = hasher.encode(features)
     assert bp.evaluate(codes, labels, codes, labels).map > 0.95
     assert bp.evaluate(codes, labels, hasher.weigh(codes), labels).map > 0.95
-    assert hasher.net_.head.weights.detach().std() > 0  # they do learn
+    assert hasher.net_.head.weights.detach().std() > 0  # the weights are learned
 
 
 @both_methods
@@ -322,7 +322,7 @@ class Stops(DRSCH):
         return super().after_epoch(state)
 
 
-def test_a_killed_run_goes_on_at_its_stage(tmp_path):
+def test_killed_run_resumes_at_its_stage(tmp_path):
     features, labels = blobs()
     options = {"stages": 5, "training": Training(epochs=5, batch_size=20, per_class=5, lr=0.01)}
     expected = DRSCH(6, **options).fit(features, labels).project(features)
@@ -335,11 +335,11 @@ def test_a_killed_run_goes_on_at_its_stage(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beta": 0.0}, "beta must be a number above 0"),
-        ({"threshold": 0.0}, "threshold must be a number below 0, got 0.0"),
+        ({"beta": 0.0}, "beta must be a number > 0"),
+        ({"threshold": 0.0}, "threshold must be a number < 0, got 0.0"),
         ({"threshold": math.nan}, "threshold must be"),
         ({"stages": 0}, "stages must be at least 1"),
-        ({"consistency": -1.0}, "consistency must be a number at least 0"),
+        ({"consistency": -1.0}, "consistency must be a number >= 0"),
     ],
 )
 def test_options_are_checked(options, message):

@@ -8,7 +8,7 @@ import torch
 import bitprint as bp
 from bitprint.methods.dsdh import DSDH, class_weights, codes_per_label, separated_codes
 from bitprint.supervision import class_matrix, similarity
-from bitprint.training.losses import pair_loss, quantisation_loss
+from bitprint.training.losses import pair_loss, quantization_loss
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 
@@ -128,7 +128,7 @@ def test_pair_and_quantisation_losses_by_loops(labels):
     )
     assert found.item() == pytest.approx(reference.pair_term(H, s), rel=1e-12)
     distance = sum((B[k, i] - H[k, i]) ** 2 for k, i in np.ndindex(B.shape))
-    assert quantisation_loss(outputs, codes).item() == pytest.approx(distance, rel=1e-12)
+    assert quantization_loss(outputs, codes).item() == pytest.approx(distance, rel=1e-12)
 
 
 def test_pair_loss_does_not_depend_on_the_order_and_prefers_true_codes():
@@ -277,6 +277,9 @@ def test_weights_of_the_modes():
     assert DSDH(16, mode="balanced").weights(5000, 2) == (2000.0, 200.0, 200.0)
     assert DSDH(64, mode="balanced", eta=3.0).weights(100) == (655.36, 65.536, 3.0)
     assert DSDH(8, mode="paper", mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
+    over_features = DSDH(16, mode="balanced", backbone="mlp")
+    assert over_features.weights(5000) == pytest.approx((60.0, 6.0, 6.0))
+    assert over_features.weights(5000, several=True) == pytest.approx((200.0, 20.0, 20.0))
 
 
 @pytest.mark.parametrize(("mode", "factor"), [("balanced", 1.0), ("paper", 0.5)])
@@ -362,11 +365,11 @@ def test_codes_per_label_by_hand():
     ("options", "message"),
     [
         ({"mode": "matlab"}, "mode must be"),
-        ({"mu": 0.0}, "must be a number above 0"),
-        ({"mu": -1.0}, "must be a number above 0"),
-        ({"mu": float("nan")}, "must be a number above 0"),
-        ({"nu": 0.0}, "must be a number above 0"),
-        ({"eta": -1.0}, "eta must be a number at least 0"),
+        ({"mu": 0.0}, "must be a number > 0"),
+        ({"mu": -1.0}, "must be a number > 0"),
+        ({"mu": float("nan")}, "must be a number > 0"),
+        ({"nu": 0.0}, "must be a number > 0"),
+        ({"eta": -1.0}, "eta must be a number >= 0"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -405,6 +408,7 @@ def test_learns_from_several_labels_per_image(mode):
         bits=16,
         mode=mode,
         epochs=30,
+        noise=0.0,
         batch_size=16,
         optimizer="adamw",
         lr=1e-2,

@@ -21,7 +21,7 @@ both_kinds = pytest.mark.parametrize("labels", [ONE, SEVERAL], ids=["one label",
 
 @pytest.fixture
 def float64():
-    """Numbers made by the code under test are float64, to compare with NumPy to the last digits."""
+    """Use float64 in the tested code, for an exact comparison with NumPy."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -99,6 +99,7 @@ def test_a_strong_pull_drives_outputs_to_plus_or_minus_one():
             lr=3e-3,
             schedule="cosine",
             weight_decay=0.0,
+            noise=0.0,
         )
         outputs = hasher.fit(features, labels).project(features)
         spread[eta] = np.abs(np.abs(outputs) - 1).max()
@@ -136,7 +137,7 @@ def test_dsdh_b_has_the_cross_entropy_of_its_labels(labels, float64):
 
 
 @both_kinds
-def test_the_two_streams_of_dsdh_b_meet_in_the_trunk_only(labels):
+def test_streams_of_dsdh_b_share_only_the_backbone(labels):
     hasher = DSDHB(BITS)
     torch.manual_seed(0)
     net = HashNetwork(MLP(4, [6]), hasher.make_head(6, 3))

@@ -1,6 +1,6 @@
-"""Whole epochs of the training loop against a transcription in NumPy, step for step.
+"""Epochs of the training loop against an implementation in NumPy, step by step.
 
-The network is one hidden ReLU layer and the hash layer; forward, backward and SGD are by hand.
+The network is one hidden ReLU layer and the hash layer; the reference implements SGD by hand.
 """
 
 from itertools import chain
@@ -31,7 +31,7 @@ LABELS = {
 
 @pytest.fixture
 def float64():
-    """Numbers made by the code under test are float64, to compare with NumPy to the last digits."""
+    """Use float64 in the tested code, for an exact comparison with NumPy."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -45,7 +45,9 @@ class DoubleNet(HashNetwork):
 
 
 class Recorder:
-    """Passes all calls on to a method and notes which rows each batch had."""
+    """Forward all calls to a method and record the rows of each batch."""
+
+    views = 1
 
     def __init__(self, method):
         self.method = method
@@ -65,7 +67,7 @@ class Recorder:
 
 
 class Reference:
-    """The network and SGD by hand; samples are rows here, as in the features."""
+    """The network and SGD by hand; samples are rows."""
 
     def __init__(self, net):
         hidden, head = net.trunk.layers[0], net.head
@@ -87,7 +89,7 @@ class Reference:
 
 
 def run(method, labels):
-    """Train with the library; return the start, the net, what was recorded and the state."""
+    """Train with the library; return initial weights, network, records and state."""
     rng = np.random.default_rng(0)
     features = rng.standard_normal((COUNT, INPUTS))
     torch.manual_seed(1)
@@ -161,7 +163,7 @@ def test_authors_mode_is_the_release_step_for_step(kind, mu, nu, eta, float64):
     assert [row["changed_bits"] for row in history] == pytest.approx(against_network)
     assert [row["lr"] for row in history] == pytest.approx(np.logspace(-2, -6, EPOCHS))
     if eta < 1:
-        assert min(against_network) > 0.05  # the discrete step is not idle in this test
+        assert min(against_network) > 0.05  # the discrete step changes codes in this test
 
 
 @pytest.mark.parametrize("kind", LABELS)
@@ -211,7 +213,7 @@ def test_dpsh_pulls_to_the_signs_of_each_batch(float64):
         assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-10)
 
 
-def test_the_buffer_holds_the_outputs_of_a_network_at_rest(float64):
+def test_buffer_has_the_outputs_of_a_constant_network(float64):
     labels = LABELS["one label"]
     features = np.random.default_rng(0).standard_normal((COUNT, INPUTS))
     net = DoubleNet(MLP(INPUTS, [HIDDEN]), torch.nn.Linear(HIDDEN, BITS))

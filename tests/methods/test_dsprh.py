@@ -7,7 +7,7 @@ import dsdh_reference
 import numpy as np
 import pytest
 import torch
-from batch_reference import BY_HEART, CLASSES, ONE, SEVERAL, both_kinds
+from batch_reference import CLASSES, ONE, OVERFITTING, SEVERAL, both_kinds
 
 from bitprint.methods.dsprh import DSPRH, TwoStreams
 from bitprint.training.plan import Training
@@ -66,7 +66,7 @@ def test_order_of_the_batch_does_not_matter(labels):
     reference.check_order_does_not_matter(DSPRH(BITS), outputs_for(labels), labels)
 
 
-def test_binary_codes_pay_by_hamming_distance():
+def test_loss_of_binary_codes_is_hamming_distance():
     """Codes 000, 001, 011, and classes 0, 0, 1: both hinges by hand."""
     codes = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 1]])
     outputs = np.concatenate([180.0 * codes - 90, np.zeros((3, 2))], axis=1)
@@ -87,8 +87,8 @@ def test_uncorrelated_binary_codes_are_orthogonal():
 
 
 @pytest.mark.parametrize("features", [5, 12, 13, 17])
-def test_each_bit_sees_its_bag_alone(features):
-    """Bags follow one another, cover all features, and differ in size by one at most."""
+def test_each_bit_depends_on_its_bag_only(features):
+    """Bags are contiguous, cover all features, and differ in size by at most one."""
     torch.manual_seed(0)
     head = TwoStreams(features, BITS, CLASSES)
     head.bias.data = torch.arange(1.0, BITS + 1)
@@ -105,7 +105,7 @@ def test_each_bit_sees_its_bag_alone(features):
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_the_classifier_sees_every_feature():
+def test_classifier_uses_every_feature():
     torch.manual_seed(0)
     head = TwoStreams(12, BITS, CLASSES)
     inputs = torch.randn(3, 12)
@@ -114,7 +114,7 @@ def test_the_classifier_sees_every_feature():
 
 
 def test_more_bits_than_features_are_refused():
-    with pytest.raises(ValueError, match="513 bits need a backbone of at least 513 features"):
+    with pytest.raises(ValueError, match="513 bits need a backbone with at least 513 features"):
         DSPRH(513, backbone="mlp").fit(np.eye(4), [0, 0, 1, 1])
 
 
@@ -135,12 +135,12 @@ def test_saturated_outputs_have_a_finite_gradient():
     assert np.isfinite(gradient).all()
 
 
-def test_learns_noise_by_heart():
-    assert reference.learnt_by_heart(DSPRH(12, training=BY_HEART)) > 0.95
+def test_overfits_noise():
+    assert reference.training_map_of_noise(DSPRH(12, training=OVERFITTING)) > 0.95
 
 
 def test_each_stream_can_learn_by_itself():
-    """With either stream at weight zero the other one's part still falls."""
+    """With weight zero for one stream, the loss of the other stream decreases."""
     data, labels = np.random.default_rng(0).standard_normal((40, 16)), np.arange(40) % 4
     training = Training(epochs=20, batch_size=20, optimizer="adamw", lr=3e-3, schedule="constant")
     ranks = DSPRH(12, classification=0.0, training=training).fit(data, labels).history_
@@ -157,5 +157,5 @@ def test_a_saved_model_gives_the_same_codes(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("weight", ["margin", "orthogonality", "classification"])
 def test_negative_weights_are_refused(weight):
-    with pytest.raises(ValueError, match=f"{weight} must be a number at least 0"):
+    with pytest.raises(ValueError, match=f"{weight} must be a number >= 0"):
         DSPRH(4, **{weight: -1.0}).fit(np.eye(4), [0, 0, 1, 1])

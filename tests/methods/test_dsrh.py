@@ -17,7 +17,7 @@ both_kinds = pytest.mark.parametrize(
     "labels", [cases.ONE, cases.SEVERAL], ids=["one label", "several labels"]
 )
 ROWS = torch.arange(8)
-# Each image shares two labels with one of the others, one with another, none with the third.
+# Each image shares two labels with one other image, one with another, none with the third.
 ORDERED = np.array([[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1]])
 
 
@@ -64,7 +64,7 @@ def ranking_by_loops(outputs, labels, items, found, margin):
     ),
     seed=st.integers(0, 100),
 )
-def test_lists_hold_what_they_say(labels, seed):
+def test_lists_have_the_stated_relevance(labels, seed):
     items, found = lists_of(labels, 3, seed)
     count = len(labels)
     for q in range(count):
@@ -154,7 +154,7 @@ def test_gradient_by_finite_differences(labels):
     assert np.abs(found).max() > 1e-3
 
 
-def test_codes_farther_apart_than_the_margin_cost_nothing():
+def test_codes_beyond_the_margin_have_zero_loss():
     signs = torch.tensor([[1.0] * 12, [1.0] * 12, [-1.0] * 12, [-1.0] * 12])
     state = cases.make_state(np.array([0, 0, 1, 1]), batch_size=4)
     rows = torch.arange(4)
@@ -166,7 +166,7 @@ def test_codes_farther_apart_than_the_margin_cost_nothing():
 
 
 def test_the_order_of_the_batch_does_not_matter():
-    """With one list for each query, that is: otherwise the draws differ."""
+    """Only with one list per query, because the random draws differ otherwise."""
     outputs, order = cases.random_outputs(4, 5), torch.tensor([2, 0, 3, 1])
     state = cases.make_state(ORDERED)
     first = DSRH(5).loss(outputs, torch.arange(4), state)
@@ -183,7 +183,7 @@ def test_a_part_of_a_batch_counts_as_a_part():
 
 
 @pytest.mark.parametrize("labels", [[0], [1, 1, 1], [0, 1, 2], [[0, 0], [0, 0]]])
-def test_without_triplets_nothing_happens(labels):
+def test_no_triplets_have_no_effect(labels):
     cases.assert_nothing_to_rank(DSRH(4), labels)
 
 
@@ -198,14 +198,14 @@ def test_first_outputs_are_as_large_as_the_features(features):
     assert torch.count_nonzero(head.bias) == 0
 
 
-def test_learns_noise_by_heart_and_saves(tmp_path, monkeypatch):
+def test_overfits_noise_and_saves(tmp_path, monkeypatch):
     hasher = DSRH(12, training=cases.recipe())
     assert cases.training_map(hasher) > 0.95
     cases.assert_saving_keeps_the_codes(hasher, cases.ITEMS, tmp_path, monkeypatch)
 
 
-def test_who_shares_more_labels_is_nearer():
-    """Classes of two labels, each sharing one with two of the others and none with the third."""
+def test_more_shared_labels_are_nearer():
+    """Classes of two labels; each shares one label with two others, none with the third."""
     labels = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]])[cases.CLASSES]
     hasher = DSRH(12, training=cases.recipe(batch_size=20)).fit(cases.ITEMS, labels)
     signs = hasher.encode(cases.ITEMS).signs().astype(int)
@@ -228,10 +228,10 @@ def test_draws_of_a_run_are_those_of_its_seed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"margin": 0}, "margin must be a number above 0"),
-        ({"balance": -1.0}, "balance must be a number at least 0"),
-        ({"lists": 0}, "lists must be a whole number"),
-        ({"lists": 1.5}, "lists must be a whole number"),
+        ({"margin": 0}, "margin must be a number > 0"),
+        ({"balance": -1.0}, "balance must be a number >= 0"),
+        ({"lists": 0}, "lists must be an integer"),
+        ({"lists": 1.5}, "lists must be an integer"),
     ],
 )
 def test_options_are_checked(options, message):

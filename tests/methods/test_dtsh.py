@@ -23,7 +23,7 @@ RELEASE = 5000
 
 @pytest.fixture
 def float64():
-    """The buffer is float64, to compare with NumPy to the last digits."""
+    """Use a float64 buffer, for an exact comparison with NumPy."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -37,13 +37,13 @@ def state_with_buffer(hasher, labels, batch_size=8):
 
 
 def with_one_choice(bits=4):
-    """A hasher and a state where each of two queries has one positive and one negative to draw."""
+    """Return a hasher and a state with one positive and one negative for each of two queries."""
     labels = np.array([0, 1, 0, 1])
     hasher = DTSH(bits, positives=2, negatives=3, margin=0.7, eta=1.3)
     return hasher, state_with_buffer(hasher, labels), torch.tensor([1, 0]), {0: (2, 3), 1: (3, 2)}
 
 
-# ---- who is drawn
+# ---- candidates
 
 some_labels = st.one_of(
     arrays.arrays(np.int64, 9, elements=st.integers(0, 3)),
@@ -82,7 +82,7 @@ def test_triplets_of_the_buffer_by_loops(float64):
 
 
 def test_gradient_of_a_query_is_that_of_the_release(float64):
-    """Its step: ( sum (1 - A)(u_p - u_n) - 4 eta (u - sgn u) ) / (batch * N), upwards."""
+    """The gradient step of the release: (sum (1 - A)(u_p - u_n) - 4 eta (u - sgn u)) / (b N)."""
     hasher, state, rows, choice = with_one_choice()
     U, outputs = state.tensors["U"].numpy().copy(), cases.random_outputs(2, 4).requires_grad_()
     sum(hasher.loss(outputs, rows, state).values()).backward()
@@ -103,7 +103,7 @@ def test_triplets_of_the_batch_by_loops(labels, float64):
     for q, p, n in cases.triplets_of(labels):
         t = float(H[q] @ H[p]) / 2 - float(H[q] @ H[n]) / 2 - 5 / 2
         terms.setdefault(q, []).append(reference.log1p_exp(-t))
-    # As many as would be drawn: each query weighs the same, whatever its number of triplets.
+    # Each query has the weight of the number of drawn triplets.
     expected = 2 / (16 * RELEASE) * 2 * 7 * sum(sum(t) / len(t) for t in terms.values())
     assert parts["triplet"].item() == pytest.approx(expected, rel=1e-12)
 
@@ -134,7 +134,7 @@ def test_outputs_of_zero_and_the_margin_of_half_the_bits(labels, triplets, float
 
 
 @both_modes
-def test_a_margin_that_is_kept_costs_nothing(triplets):
+def test_satisfied_margin_has_zero_loss(triplets):
     signs = torch.tensor([[1.0] * 12, [-1.0] * 12])[torch.tensor([0, 0, 1, 1, 0, 1])]
     labels = np.array([0, 0, 1, 1, 0, 1])
     hasher = DTSH(12, triplets=triplets)
@@ -160,7 +160,7 @@ def test_the_order_of_the_batch_does_not_matter(float64):
 
 
 @both_modes
-def test_the_buffer_holds_the_last_outputs(triplets):
+def test_buffer_has_the_last_outputs(triplets):
     hasher = DTSH(4, triplets=triplets)
     state = state_with_buffer(hasher, cases.ONE)
     before, outputs = state.tensors["U"].clone(), cases.random_outputs(3, 4)
@@ -171,7 +171,7 @@ def test_the_buffer_holds_the_last_outputs(triplets):
 
 @both_modes
 @pytest.mark.parametrize("labels", [[0], [1, 1, 1], [0, 1, 2], [[0, 0], [0, 0]]])
-def test_without_triplets_nothing_happens(triplets, labels):
+def test_no_triplets_have_no_effect(triplets, labels):
     cases.assert_nothing_to_rank(DTSH(4, triplets=triplets), labels)
 
 
@@ -179,7 +179,7 @@ def test_without_triplets_nothing_happens(triplets, labels):
 
 
 @both_modes
-def test_learns_noise_by_heart_and_saves(triplets, tmp_path, monkeypatch):
+def test_overfits_noise_and_saves(triplets, tmp_path, monkeypatch):
     hasher = DTSH(12, triplets=triplets, training=cases.recipe())
     assert cases.training_map(hasher) > 0.95
     cases.assert_saving_keeps_the_codes(hasher, cases.ITEMS, tmp_path, monkeypatch)
@@ -202,10 +202,10 @@ def test_a_batch_of_the_whole_set_draws_from_itself():
     ("options", "message"),
     [
         ({"triplets": "all"}, "triplets must be buffer or batch, got 'all'"),
-        ({"positives": 0}, "positives must be a whole number"),
-        ({"negatives": True}, "negatives must be a whole number"),
-        ({"margin": -1.0}, "margin must be a number at least 0"),
-        ({"eta": math.nan}, "eta must be a number at least 0"),
+        ({"positives": 0}, "positives must be an integer"),
+        ({"negatives": True}, "negatives must be an integer"),
+        ({"margin": -1.0}, "margin must be a number >= 0"),
+        ({"eta": math.nan}, "eta must be a number >= 0"),
     ],
 )
 def test_options_are_checked(options, message):

@@ -5,13 +5,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from bitprint.methods._cut import minimise_attractive
+from bitprint.methods._cut import minimize_attractive
 from bitprint.methods._trees import Trees, boost, level_range, stack, to_levels, vote
 from bitprint.methods.fasth import (
     FastH,
     compatible_blocks,
     distinct_pairs,
-    importance_of,
+    image_weights,
     infer_bits,
     pair_weights,
     update_block,
@@ -59,32 +59,32 @@ def test_a_cut_is_the_best_of_all_signs(seed):
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(1, 13))
     couplings, fields = attractive(rng, nodes, largest=6)
-    found = energy(couplings, fields, minimise_attractive(sp.csr_array(couplings), fields))
+    found = energy(couplings, fields, minimize_attractive(sp.csr_array(couplings), fields))
     everything = np.array(list(product([-1, 1], repeat=nodes)))
     pairs = np.einsum("sa,ab,sb->s", everything, couplings, everything) // 2
     assert found == (pairs + everything @ fields).min()
 
 
-def test_a_cut_may_carry_more_than_32_bits_together():
+def test_total_cut_can_exceed_32_bits():
     rng = np.random.default_rng(5)
     couplings, fields = attractive(rng, nodes=9, largest=2**27)
     assert 2 * np.abs(couplings).sum() > 2**31
-    found = energy(couplings, fields, minimise_attractive(sp.csr_array(couplings), fields))
+    found = energy(couplings, fields, minimize_attractive(sp.csr_array(couplings), fields))
     assert found == min(energy(couplings, fields, s) for s in product([-1, 1], repeat=9))
 
 
-def test_a_cut_refuses_what_it_cannot_minimise():
-    with pytest.raises(ValueError, match="no coupling above 0"):
-        minimise_attractive(sp.csr_array(np.array([[0, 1], [1, 0]])), np.zeros(2, np.int64))
+def test_cut_refuses_positive_or_large_couplings():
+    with pytest.raises(ValueError, match="couplings of a minimum cut must be <= 0"):
+        minimize_attractive(sp.csr_array(np.array([[0, 1], [1, 0]])), np.zeros(2, np.int64))
     with pytest.raises(ValueError, match="below"):
-        minimise_attractive(sp.csr_array((2, 2), dtype=np.int64), np.array([2**29, 0]))
+        minimize_attractive(sp.csr_array((2, 2), dtype=np.int64), np.array([2**29, 0]))
 
 
 # Step 1
 
 
 def pair_loss(distance, bits, similar, loss):
-    """The losses as the paper writes them."""
+    """The losses in the notation of the paper."""
     if loss == "ksh":
         return ((1 if similar else -1) - (bits - 2 * distance) / bits) ** 2
     if loss == "bre":
@@ -96,7 +96,7 @@ def pair_loss(distance, bits, similar, loss):
 @pytest.mark.parametrize("bits", [1, 2, 7, 128])
 def test_weights_are_differences_of_losses(loss, factor, bits):
     for similar in (True, False):
-        earlier = np.arange(bits)  # over the bits before this one
+        earlier = np.arange(bits)  # over the previous bits
         weights = pair_weights(earlier, np.full(bits, similar), bits, loss)
         expected = [
             pair_loss(d, bits, similar, loss) - pair_loss(d + 1, bits, similar, loss)
@@ -106,7 +106,7 @@ def test_weights_are_differences_of_losses(loss, factor, bits):
         assert np.all(weights < 0) if similar else np.all(weights >= 0)
 
 
-def test_pairs_are_distinct_and_say_the_truth():
+def test_pairs_are_distinct_and_correct():
     _, labels = scenes()
     i, j, similar = distinct_pairs(labels, 10, np.random.default_rng(0))
     assert np.all(i < j)
@@ -187,9 +187,9 @@ def test_first_bit_gives_each_class_one_sign():
     assert len(set(signs)) == 2
 
 
-def test_importance_sums_both_ends_of_a_pair():
+def test_image_weights_sum_both_ends_of_a_pair():
     i, j, weights = np.array([0, 0, 1]), np.array([1, 2, 2]), np.array([-1, 5, 7])
-    assert importance_of(i, j, weights, 4).tolist() == [6, 8, 12, 0]
+    assert image_weights(i, j, weights, 4).tolist() == [6, 8, 12, 0]
 
 
 # Step 2
@@ -215,7 +215,7 @@ def tree_output(levels, features, thresholds, votes):
 
 
 def hard_targets(seed=0, count=150):
-    """Targets that no single shallow tree gets right."""
+    """Targets that a single shallow tree cannot fit."""
     features = np.random.default_rng(seed).standard_normal((count, 5)).astype(np.float32)
     return features, np.where(np.sin(3 * features[:, 0]) * features[:, 1] > 0, 1, -1).astype("i1")
 
@@ -252,7 +252,7 @@ def test_vote_of_a_tree_is_half_the_log_odds_of_being_right():
 def test_a_stump_is_the_best_of_all_stumps():
     features, targets = hard_targets(count=60)
     levels = quantised(features)
-    # Equal weights and few samples: trimming drops none, so that every stump can be tried.
+    # With equal weights and few samples, trimming drops no sample; compare all stumps.
     trees = boost(
         levels.T.copy(), targets, np.ones(60), trees=1, depth=1, rng=np.random.default_rng(2)
     )
@@ -291,7 +291,7 @@ def test_separable_targets_are_reproduced():
     np.testing.assert_array_equal(np.sign(vote(levels, stack([trees]))[:, 0]), targets)
 
 
-def test_one_sided_targets_give_one_answer():
+def test_constant_targets_give_constant_outputs():
     features, _ = clusters()
     columns = quantised(features).T.copy()
     anything = np.random.default_rng(1).integers(0, 256, (500, 6)).astype(np.uint8)
@@ -308,11 +308,11 @@ def test_trees_beyond_the_features_are_refused():
         np.array([[[7]]], np.int32), np.zeros((1, 1, 1), np.uint8), np.zeros((1, 1, 2), np.float32)
     )
     trees.check(8)
-    with pytest.raises(ValueError, match="not trees on 7 features"):
+    with pytest.raises(ValueError, match="invalid decision trees for 7 features"):
         trees.check(7)
-    with pytest.raises(ValueError, match="not trees"):
+    with pytest.raises(ValueError, match="invalid decision trees"):
         trees._replace(votes=np.zeros((1, 1, 1), np.float32)).check(8)
-    with pytest.raises(ValueError, match="not trees"):
+    with pytest.raises(ValueError, match="invalid decision trees"):
         trees._replace(thresholds=np.zeros((1, 1, 1), np.float32)).check(8)
 
 
@@ -324,7 +324,7 @@ def small(bits, **options):
 
 
 def gap(codes, labels):
-    """How much farther apart dissimilar images are than similar ones, in bits."""
+    """Return mean distance of dissimilar images minus that of similar ones, in bits."""
     distances, same = codes.hamming(codes), similarity(labels, labels)
     return distances[~same].mean() - distances[same].mean()
 

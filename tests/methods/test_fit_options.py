@@ -1,4 +1,4 @@
-"""What `fit` of a deep method takes besides items and labels."""
+"""Options of `fit` of a deep method: validation, callback, run, progress."""
 
 import csv
 
@@ -50,11 +50,11 @@ def test_validation_takes_names_and_an_image_set():
 @pytest.mark.parametrize(
     ("validation", "complaint"),
     [
-        (HELD, r"^validation takes a tuple \(X, y\)"),
+        (HELD, r"^validation must be a tuple \(X, y\)"),
         ((HELD, None), r"^validation needs labels: validation=\(X, y\)$"),
         ((HELD, HELD_LABELS[:4]), "30"),
-        (0.1, r"^validation takes a tuple \(X, y\)"),
-        ((HELD,), r"^validation takes a tuple \(X, y\)"),
+        (0.1, r"^validation must be a tuple \(X, y\)"),
+        ((HELD,), r"^validation must be a tuple \(X, y\)"),
     ],
 )
 def test_wrong_validation_is_refused_before_training(validation, complaint):
@@ -72,7 +72,7 @@ def test_validation_takes_a_dataset_and_a_loader(form):
 
 
 def test_callbacks_that_are_no_function_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="callback is one function"):
+    with pytest.raises(ValueError, match="callback must be a function"):
         create().fit(FEATURES, LABELS, callback=[print], run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -94,8 +94,10 @@ def test_labels_may_be_given_by_either_name():
     codes = [
         create().fit(FEATURES, LABELS).encode(HELD),
         create().fit(FEATURES, y=LABELS).encode(HELD),
-        create().fit(X=FEATURES, labels=LABELS).encode(HELD),
     ]
+    with pytest.warns(DeprecationWarning, match="pass the labels as y") as caught:
+        codes.append(create().fit(X=FEATURES, labels=LABELS).encode(HELD))
+    assert caught[0].filename == __file__
     assert codes[0] == codes[1] == codes[2]
 
 
@@ -109,5 +111,5 @@ def test_codes_no_better_than_chance_warn(recwarn):
 
 @pytest.mark.parametrize("weight", ["x", [1.0]])
 def test_weights_that_are_no_numbers_are_refused(weight):
-    with pytest.raises(ValueError, match=r"^eta must be a number at least 0, got"):
+    with pytest.raises(ValueError, match=r"^eta must be a number >= 0, got"):
         bp.DSDH(bits=8, epochs=1, device="cpu", eta=weight).fit(FEATURES, LABELS)

@@ -17,7 +17,7 @@ def scores_of(hasher, features):
 
 
 def loss(V, R):
-    """||B - V R||^2 with the best B, entry by entry."""
+    """||B - V R||^2 with the optimal B, entry by entry."""
     total = 0.0
     for row in V:
         for k in range(R.shape[1]):
@@ -27,7 +27,7 @@ def loss(V, R):
 
 
 @pytest.mark.parametrize("bits", [1, 2, 12, 20])
-def test_loss_never_rises(bits):
+def test_loss_never_increases(bits):
     features = correlated()
     hasher = ITQ(bits, iterations=50).fit(features)
     assert hasher.losses_.shape == (100,)
@@ -89,7 +89,7 @@ def test_codes_are_signs_of_rotated_centred_scores():
     np.testing.assert_allclose(hasher.project(features), expected, atol=1e-4)
     moved = ITQ(10).fit(features + 1000)
     agree = moved.encode(features + 1000).signs() == hasher.encode(features).signs()
-    assert agree.mean() > 0.999  # only rounding tells them apart
+    assert agree.mean() > 0.999  # equal except for rounding
 
 
 def test_order_of_columns_does_not_change_distances():
@@ -110,7 +110,7 @@ def test_seed_decides():
 
 
 def test_more_bits_than_features():
-    with pytest.raises(ValueError, match=r"at most as many bits as there are features, 20.*fewer"):
+    with pytest.raises(ValueError, match=r"got 21 bits for 20 feature\(s\); use fewer"):
         ITQ(21).fit(correlated())
 
 

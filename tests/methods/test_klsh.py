@@ -22,7 +22,7 @@ def kernel_by_hand(hasher, rows):
 
 
 def centred(values, gram):
-    """Centre similarities (n, p) in the space of the landmarks, whose own are `gram`."""
+    """Center similarities (n, p); `gram` contains the similarities of the landmarks."""
     return values - values.mean(axis=1, keepdims=True) - gram.mean(axis=0) + gram.mean()
 
 
@@ -49,7 +49,7 @@ def test_weights_sum_to_zero(width):
 
 
 def test_weights_are_whitened_subsets():
-    """Undo the whitening: what is left marks t of the p landmarks, less the mean t / p."""
+    """Without the whitening, weights are indicators of t of p landmarks minus t / p."""
     hasher = KLSH(50, landmarks=40, subset=7).fit(normal(40, 30))
     p, t = 40, 7
     gram = kernel_by_hand(hasher, hasher.landmarks_)
@@ -71,7 +71,7 @@ def test_bits_differ_in_proportion_to_the_angle_in_kernel_space(kernel):
     pairs = np.triu_indices(300, k=1)
     share, expected = (codes.hamming(codes) / bits)[pairs], (angles / np.pi)[pairs]
     assert spearmanr(share, expected).statistic > 0.99
-    # The largest of 44,850 deviations of 4,000 coins, and some for a sum of 30 not being Gaussian.
+    # Tolerance: the largest of 44,850 deviations of 4,000 bits, and a sum of 30 is not Gaussian.
     assert np.abs(share - expected).max() < 5 * np.sqrt(0.25 / bits) + 0.01
 
 
@@ -119,7 +119,7 @@ def test_longer_codes_begin_with_shorter_ones_and_seed_decides():
     assert np.any(short != other)
 
 
-def test_a_kernel_of_ones_own(tmp_path):
+def test_kernel_function(tmp_path):
     features = normal(60, 5)
     named = KLSH(32, kernel="linear").fit(features)
     own = KLSH(32, kernel=lambda rows, landmarks: rows @ landmarks.T).fit(features)
@@ -129,8 +129,8 @@ def test_a_kernel_of_ones_own(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_what_is_indefinite_is_left_out():
-    """x.y over two coordinates less x.y over the others: only the first two are hashed."""
+def test_indefinite_part_is_ignored():
+    """x.y over two coordinates minus x.y over the others: only the first two are hashed."""
     signature = np.array([1, 1, -1, -1, -1.0])
     features = normal(60, 5)
     hasher = KLSH(32, kernel=lambda rows, landmarks: rows * signature @ landmarks.T).fit(features)
@@ -151,7 +151,7 @@ def test_what_is_indefinite_is_left_out():
         ({"subset": 0}, "subset must be at least 1, got 0"),
     ],
 )
-def test_options_that_make_no_sense(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         KLSH(8, **options).fit(normal(20, 3))
 

@@ -3,7 +3,13 @@ import pytest
 from scipy.linalg import eigh
 
 import bitprint as bp
-from bitprint.methods.ksh import KSH, Residual, ascend, smooth_objective, spectral_start
+from bitprint.methods.ksh import (
+    KSH,
+    Residual,
+    accelerated_descent,
+    smooth_objective,
+    spectral_start,
+)
 
 CLASSES = np.array([0, 2, 1, 2, 0, 7, 7, 1, 0, 2])
 SEVERAL = np.random.default_rng(9).integers(0, 2, (10, 4)).astype(np.uint8)
@@ -28,7 +34,7 @@ def problem(seed=0, count=40, width=6, classes=3):
 
 
 def two_modes(rng, count=400):
-    """Each class lies in two opposite corners of a square: no linear bit tells them apart."""
+    """Each class is in two opposite corners of a square: no linear bit separates them."""
     corner = rng.integers(0, 4, count)
     centres = 3.0 * np.array([[1, 1], [-1, -1], [1, -1], [-1, 1]])
     noise = rng.standard_normal((count, 6))
@@ -118,7 +124,8 @@ def test_gradient_steps_improve_the_smooth_objective():
         residual = Residual(labels, 4)
         start = spectral_start(phi, residual, phi.T @ phi)
         before, after = (
-            smooth_objective(phi @ a, residual)[0] for a in (start, ascend(phi, residual, start))
+            smooth_objective(phi @ a, residual)[0]
+            for a in (start, accelerated_descent(phi, residual, start))
         )
         assert after < before
 
@@ -144,7 +151,7 @@ def test_every_bit_is_at_least_as_good_as_its_spectral_start():
     assert max(gains) > 0
 
 
-# ---- the whole
+# ---- the method
 
 
 def test_outputs_by_hand():
@@ -157,14 +164,14 @@ def test_outputs_by_hand():
     kernel = np.exp(-np.array(squared) / (2 * variance))
     mean = kernel.mean(axis=0)
     assert hasher.variance_ == pytest.approx(variance)
-    # A query alone is centred by the mean of the training rows, not by its own.
+    # A single query is centered by the mean of the training rows.
     np.testing.assert_allclose(
         hasher.project(features[7:8])[0], (kernel[7] - mean) @ hasher.projections_, rtol=1e-5
     )
     assert all(any(np.array_equal(a, x) for x in features) for a in hasher.anchors_)
 
 
-def test_tells_classes_apart_that_no_direction_does():
+def test_separates_classes_without_a_linear_boundary():
     features, labels = two_modes(np.random.default_rng(5), 600)
     train, query = slice(0, 500), slice(500, None)
     hasher = KSH(bits=12, anchors=60).fit(features[train], labels[train])
@@ -193,7 +200,7 @@ def test_several_labels():
     assert distances[share].mean() < distances[~share].mean() - 2
 
 
-def test_only_a_subset_teaches_where_label_sets_are_many():
+def test_many_label_sets_use_a_random_subset():
     features, labels = many_label_sets()
     assert len(np.unique(labels, axis=0)) > 40
     rng = np.random.default_rng(3)

@@ -25,7 +25,7 @@ def pair_term(factors, labels, i, j):
 
 
 def log_posterior(factors, labels, beta):
-    """All ordered pairs, and the prior once for each pair that a row takes part in."""
+    """All ordered pairs; the prior once for each pair that contains a row."""
     count = len(factors)
     pairs = sum(
         pair_term(factors, labels, i, j) for i in range(count) for j in range(count) if i != j
@@ -34,7 +34,7 @@ def log_posterior(factors, labels, beta):
 
 
 def sampled_posterior(factors, labels, sample, beta):
-    """The rows outside the sample against it: each pair twice, the prior once for each column."""
+    """Rows outside the sample with the sample: each pair twice, the prior once per column."""
     others = [i for i in range(len(factors)) if i not in sample]
     pairs = sum(2 * pair_term(factors, labels, i, j) for i in others for j in sample)
     return pairs - len(sample) / (2 * beta) * np.square(factors[others]).sum()
@@ -100,7 +100,7 @@ def test_other_rows_take_the_newton_step_of_the_bound(labels):
 
 @both_kinds
 @pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
-def test_other_rows_never_lower_the_sampled_posterior(labels, scale):
+def test_other_rows_never_decrease_the_sampled_posterior(labels, scale):
     factors = start(scale)
     values = [sampled_posterior(factors, labels, SAMPLE, BETA)]
     for _ in range(10):
@@ -117,7 +117,7 @@ def test_factors_that_are_huge_do_not_overflow():
     assert np.all(np.isfinite(factors))
 
 
-# ---- the whole
+# ---- the method
 
 
 def blobs(rng, count=300, classes=4, width=6):
@@ -135,7 +135,7 @@ def test_learns_classes(anchors):
     assert np.mean(labels[:200][nearest] == labels[200:]) > 0.9
 
 
-def test_the_kernel_tells_classes_apart_that_no_direction_does():
+def test_kernel_separates_classes_without_a_linear_boundary():
     features = np.random.default_rng(3).standard_normal((400, 2))
     labels = (features[:, 0] * features[:, 1] > 0).astype(int)
     same = labels[:, None] == labels

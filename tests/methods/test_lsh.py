@@ -24,10 +24,10 @@ def test_centring_measures_angles_at_the_mean():
     far = 50 + rng.standard_normal((200, 16))
     away = bp.create("lsh", bits=256, centre=False).fit(far).encode(far)
     centred = bp.create("lsh", bits=256).fit(far).encode(far)
-    assert away.hamming(away).mean() < 10  # seen from the origin all lie in one direction
+    assert away.hamming(away).mean() < 10  # all in nearly the same direction from the origin
     assert 115 < centred.hamming(centred).mean() < 135
     moved = bp.create("lsh", bits=256).fit(far - 50).encode(far - 50)
-    assert np.mean(moved.signs() != centred.signs()) < 1e-3  # only rounding tells them apart
+    assert np.mean(moved.signs() != centred.signs()) < 1e-3  # equal except for rounding
 
 
 def test_scale_does_not_matter_without_centring():

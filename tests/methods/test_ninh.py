@@ -71,13 +71,13 @@ def test_gradient_without_a_threshold_by_finite_differences(labels):
 
 @both_kinds
 def test_the_gradient_passes_the_threshold(labels):
-    """Codes are cut, and their gradient goes on to the sigmoid as it is."""
+    """The gradient passes the threshold unchanged to the sigmoid."""
     outputs = cases.random_outputs(8, 4, seed=1).requires_grad_()
     loss_of(NINH(4, epsilon=0.1), outputs, labels).backward()
     shares = 1 / (1 + np.exp(-outputs.detach().numpy()))
     codes = np.vectorize(threshold_by_hand)(shares, 0.1)
     assert set(codes.flat) >= {0.0, 1.0}
-    # A margin with a fraction keeps the hinge away from its corner, where codes are whole numbers.
+    # A fractional margin avoids the kink of the hinge for integer distances.
     slope = reference.finite_differences(lambda c: hinge_by_loops(c, labels, 1.0 - 1e-3), codes)
     np.testing.assert_allclose(
         outputs.grad.numpy(), slope * shares * (1 - shares), rtol=1e-6, atol=1e-9
@@ -100,7 +100,7 @@ def test_a_part_of_a_batch_counts_as_a_part():
 
 
 @pytest.mark.parametrize("labels", [[0], [1, 1, 1], [0, 1, 2], [[0, 0], [0, 0]]])
-def test_without_triplets_nothing_happens(labels):
+def test_no_triplets_have_no_effect(labels):
     cases.assert_nothing_to_rank(NINH(4), labels)
 
 
@@ -111,13 +111,13 @@ def test_without_triplets_nothing_happens(labels):
 def test_threshold_by_hand_and_twice(share, epsilon):
     values = torch.tensor([share], dtype=torch.float64)
     once = threshold(values, epsilon)
-    # Where 1/2 - epsilon itself is rounded, the two may differ about being beyond it.
+    # 1/2 - epsilon is rounded, so values at the bound can differ.
     if abs(abs(share - 0.5) - epsilon) > 1e-15:
         assert once.item() == pytest.approx(threshold_by_hand(share, epsilon), abs=1e-15)
     assert threshold(once, epsilon).item() == once.item()
 
 
-def test_each_output_sees_its_own_piece_only():
+def test_each_output_depends_on_its_piece_only():
     torch.manual_seed(0)
     head = DivideAndEncode(4, 3)
     for k in range(4):
@@ -152,7 +152,7 @@ def test_features_of_another_number_are_made_fifty_for_each_bit():
 # ---- training
 
 
-def test_learns_noise_by_heart_and_saves(tmp_path, monkeypatch):
+def test_overfits_noise_and_saves(tmp_path, monkeypatch):
     hasher = NINH(12, training=cases.recipe())
     assert cases.training_map(hasher) > 0.95
     cases.assert_saving_keeps_the_codes(hasher, cases.ITEMS, tmp_path, monkeypatch)
@@ -174,8 +174,8 @@ def test_images_through_the_papers_network(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"margin": 0}, "margin must be a number above 0"),
-        ({"epsilon": 0.0}, "epsilon must be a number above 0"),
+        ({"margin": 0}, "margin must be a number > 0"),
+        ({"epsilon": 0.0}, "epsilon must be a number > 0"),
         ({"epsilon": 0.6}, "epsilon must be at most 0.5"),
     ],
 )

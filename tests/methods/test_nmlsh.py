@@ -10,7 +10,7 @@ SIGNATURE = np.array([1, 1, 1, -1, -1.0])
 
 
 def krein(rows, landmarks):
-    """A similarity with two negative directions that are known."""
+    """A similarity with two known negative directions."""
     return rows * SIGNATURE @ landmarks.T
 
 
@@ -19,7 +19,7 @@ def normal(samples=60, width=5, seed=0):
 
 
 def whitened(samples=100, width=5):
-    """Centred, uncorrelated columns: positive and negative part are then columns themselves."""
+    """Centered, uncorrelated columns, so that positive and negative parts are columns."""
     rows = normal(samples, width).astype(np.float64)
     return 10 * np.linalg.qr(rows - rows.mean(axis=0)).Q
 
@@ -51,11 +51,11 @@ def shares(first, second):
 @pytest.mark.parametrize("kernel", ["sigmoid", "rbf", "linear", krein])
 def test_embedding_reproduces_the_similarity(kernel):
     hasher = NMLSH(4, kernel=kernel)
-    values, vectors = hasher._span(normal(), tolerance=1e-6, rng=np.random.default_rng(0))
+    values, vectors = hasher._fit_landmarks(normal(), tolerance=1e-6, rng=np.random.default_rng(0))
     gram = centred_gram(hasher)
     embedded = gram @ (vectors / np.sqrt(np.abs(values)))
     largest = np.abs(np.linalg.eigvalsh(gram)).max()
-    # What is left out is at most the tolerance.
+    # The omitted part is at most the tolerance.
     np.testing.assert_allclose(
         (embedded * np.sign(values)) @ embedded.T, gram, atol=1.01e-6 * largest
     )
@@ -80,7 +80,7 @@ def test_bits_of_query_and_database_follow_the_similarity(kernel):
     assert spearmanr(share[pairs], expected[pairs]).statistic > 0.99
 
 
-def test_database_codes_alone_see_the_flipped_similarity():
+def test_only_database_codes_flip_the_similarity():
     bits = 4096
     features = whitened()
     hasher = NMLSH(bits, kernel=krein).fit(features)
@@ -120,7 +120,7 @@ def test_sigmoid_is_indefinite_wherever_the_mean_is():
 def parity_differs(distance):
     """P[floor(a x + b) and floor(a y + b) differ in parity] at |x - y| = distance, by quadrature.
 
-    At a shift u a border lies between with the probability of a triangle wave of period 2.
+    For a difference u, the probability of a boundary between them is a triangle wave, period 2.
     """
     gauss = np.linspace(0, 8, 1001)
     shift = np.multiply.outer(distance, gauss) % 2
@@ -188,7 +188,7 @@ def test_cell_width_is_four_median_distances():
     assert cell_width(np.zeros((4, 2))) == 1
 
 
-# ---- saving, options, odd data
+# ---- saving, options, unusual data
 
 
 @pytest.mark.parametrize("rule", ["asymmetric", "p-stable"])
@@ -203,7 +203,7 @@ def test_both_roles_survive_saving(rule, tmp_path):
     assert twin.encode_queries(features) == hasher.encode_queries(features)
 
 
-def test_a_kernel_of_ones_own_cannot_be_saved(tmp_path):
+def test_kernel_function_cannot_be_saved(tmp_path):
     with pytest.raises(ValueError, match="cannot be saved; use one of sigmoid, rbf, linear"):
         NMLSH(4, kernel=krein).fit(normal()).save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -225,7 +225,7 @@ def test_queries_are_checked_like_the_database():
         ({"variance": -1.0}, "variance must be positive"),
     ],
 )
-def test_options_that_make_no_sense(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         NMLSH(8, **options).fit(normal())
 

@@ -16,7 +16,7 @@ from bitprint.methods.oph import OPH, rotated_components
 
 
 def two_modes(seed=0, count=300):
-    """Each class has two modes, farther apart than the classes, among larger useless directions."""
+    """Each class has two distant modes; other directions have a larger variance."""
     rng = np.random.default_rng(seed)
     labels = np.arange(count) % 3
     mode = rng.integers(0, 2, count)
@@ -145,7 +145,7 @@ def test_drawn_rows_do_not_overlap():
 
 
 def misplaced_share(hasher, features, labels=None):
-    """Share of all pairs in the wrong category, with sizes that fit these very codes."""
+    """Return the fraction of pairs in the wrong category, with sizes from these codes."""
     codes = torch.from_numpy(hasher.encode(features).signs().astype(np.float32))
     rows = torch.from_numpy(features.astype(np.float32))
     order = MetricOrder(rows, hasher.bits) if labels is None else LabelOrder(labels, hasher.bits)
@@ -181,7 +181,7 @@ def test_images_with_several_labels():
     assert misplaced_share(trained, features, labels) < misplaced_share(start, features, labels)
 
 
-def test_history_tells_of_every_epoch():
+def test_history_has_every_epoch():
     features, labels = two_modes()
     history = OPH(8, epochs=4).fit(features, labels).history_
     assert len(history) == 4
@@ -197,7 +197,7 @@ def test_start_has_unit_variance_and_median_thresholds():
     assert np.all(np.abs((outputs >= 0).mean(axis=0) - 0.5) < 0.01)
 
 
-def test_metric_takes_no_labels_and_labels_are_asked_for():
+def test_labels_are_required_unless_metric():
     features, _ = two_modes()
     assert OPH(8, order="metric", epochs=1).fit(features).encode(features).bits == 8
     with pytest.raises(ValueError, match="learns from labels"):
@@ -242,5 +242,5 @@ def test_bad_options_are_named(options):
 
 
 def test_one_image_has_no_order():
-    with pytest.raises(ValueError, match="at least two images"):
+    with pytest.raises(ValueError, match="at least 2 training items"):
         OPH(4, order="metric").fit(np.ones((1, 3)))

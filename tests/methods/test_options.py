@@ -12,14 +12,14 @@ Kernel = Callable[[float], float]
 @pytest.mark.parametrize(
     ("kind", "right", "wrong", "words"),
     [
-        (int, [3, -1, np.int64(3)], ["3", 3.0, True, None, np.float32(3)], "a whole number"),
+        (int, [3, -1, np.int64(3)], ["3", 3.0, True, None, np.float32(3)], "an integer"),
         (float, [3, 0.5, np.float32(3), np.int8(3)], ["3", False, None, [3], 1j], "a number"),
         (bool, [True, False, np.True_], [0, 1, "true", None], "true or false"),
-        (str, ["", "a"], [1, b"a", None, True], "text"),
-        (int | None, [3, None], ["x", True, 0.5], "a whole number"),
+        (str, ["", "a"], [1, b"a", None, True], "a string"),
+        (int | None, [3, None], ["x", True, 0.5], "an integer"),
         (float | None, [3, 0.5, None], ["x", True, []], "a number"),
-        (Literal["a", "b"], ["a", "else"], [1, ["a"], {}, None], "text"),
-        (str | Kernel, ["rbf", abs], [1, None, []], "text or a function"),
+        (Literal["a", "b"], ["a", "else"], [1, ["a"], {}, None], "a string"),
+        (str | Kernel, ["rbf", abs], [1, None, []], "a string or a function"),
     ],
 )
 def test_a_value_is_of_the_kind_that_is_annotated(kind, right, wrong, words):

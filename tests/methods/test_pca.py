@@ -5,7 +5,7 @@ from bitprint.methods.pca import principal_components, scores
 
 
 def by_svd(features, count):
-    """Directions by a singular value decomposition, the largest entry of each positive."""
+    """Directions by singular value decomposition, with a positive largest entry."""
     centred = features.astype(np.float64) - features.astype(np.float64).mean(axis=0)
     directions = np.linalg.svd(centred, full_matrices=False)[2][:count].T
     for column in directions.T:
@@ -47,7 +47,7 @@ def test_constant_features_have_no_components(shape):
     assert not components.any()
 
 
-def test_a_mean_far_away_does_not_blur():
+def test_distant_mean_does_not_change_codes():
     rng = np.random.default_rng(2)
     near = np.round(rng.standard_normal((300, 4)) * [8, 4, 2, 1])
     far = (near + 2**20).astype(np.float32)

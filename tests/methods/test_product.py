@@ -1,4 +1,4 @@
-"""Product quantisation against plain loops over vectors, parts and entries."""
+"""Product quantization against plain loops over vectors, parts and entries."""
 
 from itertools import pairwise
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bitprint.methods import product
-from bitprint.methods.product import assign, improve, random_codebooks, reconstruct
+from bitprint.methods.product import assign, lloyd, random_codebooks, reconstruct
 
 
 def generator(seed=0):
@@ -49,30 +49,30 @@ def test_reconstruction_joins_the_entries():
 def test_one_iteration_takes_means(block, monkeypatch):
     monkeypatch.setattr(product, "_BLOCK", block)
     vectors, codebooks = normal(30, 4), normal(2, 3, 2, seed=1)
-    nearest, found = assign(vectors, codebooks), improve(vectors, codebooks, 1)
+    nearest, found = assign(vectors, codebooks), lloyd(vectors, codebooks, 1)
     for m, n in np.ndindex(2, 3):
         members = [vectors[i, 2 * m : 2 * m + 2] for i in range(30) if nearest[i, m] == n]
         torch.testing.assert_close(found[m, n], sum(members) / len(members))
 
 
-def test_the_error_never_rises():
+def test_error_never_increases():
     vectors, codebooks = normal(200, 6), random_codebooks(normal(200, 6), 3, 16, generator())
-    errors = [error(vectors, improve(vectors, codebooks, n)) for n in range(15)]
+    errors = [error(vectors, lloyd(vectors, codebooks, n)) for n in range(15)]
     assert all(later <= earlier for earlier, later in pairwise(errors))
     assert errors[-1] < 0.8 * errors[0]
 
 
-def test_an_entry_that_is_nearest_to_nothing_stays():
+def test_unused_entry_does_not_change():
     vectors = normal(20, 2)
     codebooks = torch.cat([vectors[:3], torch.full((1, 2), 1e3)])[None].double()
-    assert torch.equal(improve(vectors, codebooks, 5)[0, 3], codebooks[0, 3])
+    assert torch.equal(lloyd(vectors, codebooks, 5)[0, 3], codebooks[0, 3])
 
 
 def test_as_many_entries_as_vectors_leave_no_error():
     vectors = normal(16, 5)
     codebooks = random_codebooks(vectors, 1, 16, generator())
     assert error(vectors, codebooks) == 0
-    assert error(vectors, improve(vectors, codebooks, 3)) == 0
+    assert error(vectors, lloyd(vectors, codebooks, 3)) == 0
 
 
 def test_codebooks_begin_with_different_vectors():
@@ -94,6 +94,6 @@ def test_fewer_vectors_than_entries_are_repeated():
     codebooks = random_codebooks(vectors, 2, 8, generator())
     assert codebooks.shape == (2, 8, 2)
     assert error(vectors, codebooks) == 0
-    improved = improve(vectors, codebooks, 3)
+    improved = lloyd(vectors, codebooks, 3)
     assert torch.isfinite(improved).all()
     assert error(vectors, improved) == 0

@@ -38,7 +38,7 @@ def test_every_method_settles_on_every_backbone(name, backbone, recipe):
     hasher = bp.create(name, bits=12, backbone=backbone, recipe=recipe)
     settled = settle(hasher, items_for(backbone))
     assert isinstance(settled.training, Training)
-    assert "views" not in settled._settings()
+    assert "images_seen" not in settled._settings()
     assert (hasher.training, settled.backbone) == (None, backbone)
 
 
@@ -60,6 +60,7 @@ def test_paper_trains_all_methods_with_one_budget():
     budgets = {
         (plan.epochs, plan.optimizer, plan.trunk_lr, plan.schedule, plan.augment)
         for plan in (training("efficientnet-lite0", recipe="paper", name=name) for name in DEEP)
+        if plan.trunk_lr > 0
     }
     assert budgets == {(20, "adamw", 3e-4, "cosine", "flip+shift")}
 
@@ -121,6 +122,53 @@ def test_images_with_a_direction_are_not_mirrored():
         assert (plan.augment, plan.mirror) == ("shift", False)
 
 
+# ---- only the head, without labels, two views
+
+FROZEN = [name for name in DEEP if METHODS[name].frozen]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("backbone", ["mlp:0", "efficientnet-lite0"])
+@pytest.mark.parametrize("name", FROZEN)
+def test_frozen_backbones_have_no_rate_in_any_recipe(name, backbone, recipe):
+    plan = training(backbone, recipe=recipe, name=name)
+    assert (plan.trunk_lr, plan.freeze_norms, plan.drop_blocks) == (0, True, 0)
+    given = settle(bp.create(name, 12, trunk_lr=1e-4, recipe=recipe), items_for(backbone))
+    assert given.training.trunk_lr == 1e-4
+
+
+@pytest.mark.parametrize(("recipe", "rate"), [("recommended", 3e-4), ("paper", None)])
+def test_backbones_with_random_weights_are_not_frozen(recipe, rate):
+    for name in FROZEN:
+        plan = training("small", recipe=recipe, name=name)
+        assert (plan.trunk_lr, plan.freeze_norms) == (rate, False)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_frozen_backbone_over_features_is_the_features(recipe):
+    for name in FROZEN:
+        hasher = bp.create(name, 12, recipe=recipe)
+        assert settle(hasher, Items((64,), 100)).backbone == "mlp:0"
+        assert settle(hasher, PHOTOS).backbone == "efficientnet-lite0"
+
+
+def test_methods_without_labels_have_no_cutmix():
+    plans = {name: training("efficientnet-lite0", name=name) for name in DEEP}
+    for name, plan in plans.items():
+        assert METHODS[name].supervision == "labels" or plan.cutmix == 0
+    assert plans["dsdh"].cutmix > 0
+
+
+def test_two_views_also_differ_in_color():
+    for name in ("cibhash", "crovca"):
+        for recipe in ("recommended", "paper"):
+            plan = training("efficientnet-lite0", recipe=recipe, name=name)
+            assert plan.augment == "flip+shift+colour"
+            assert training("mlp:0", recipe=recipe, name=name).augment == "none"
+        digits = Items((64, 64, 3), 5000, mirrored_alike=False)
+        assert settle(bp.create(name, 12), digits).training.augment == "shift+colour"
+
+
 # ---- which backbone
 
 
@@ -143,7 +191,22 @@ def test_network_over_features_is_wide_only_by_recommended():
     for recipe in ("paper", "original"):
         assert settle(bp.create("dsdh", 12, recipe=recipe), features).backbone == "mlp"
     assert settle(bp.create("dsdh", 12, backbone="mlp"), features).backbone == "mlp"
-    assert settle(bp.create("dsdh", 12), pixels).backbone == "mlp:1365"
+    assert settle(bp.create("dsdh", 12), features).backbone == "mlp:819"
+    assert settle(bp.create("dsdh", 12), Items((64,), 100)).backbone == "mlp:2048"
+    assert settle(bp.create("dsdh", 12), pixels).backbone == "mlp:512"
+
+
+def test_features_are_standardized_by_recommended_alone():
+    for recipe, wanted in (("recommended", (True, 0.5)), ("original", (False, 0.0))):
+        plan = training("mlp", 3000, recipe)
+        assert (plan.standardize, plan.noise) == wanted
+
+
+@pytest.mark.parametrize(
+    ("count", "epochs"), [(100, 1000), (3000, 166), (5000, 160), (20_000, 50), (10**6, 20)]
+)
+def test_epochs_over_features_follow_steps(count, epochs):
+    assert training("mlp", count).epochs == epochs
 
 
 # ---- what is given
@@ -276,7 +339,7 @@ def test_a_run_begun_without_recipes_resumes_as_original(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             create(recipe="original").fit(SIX, SIX_LABELS, run=tmp_path, callback=interrupt)
     resumed = create()
-    with pytest.warns(UserWarning, match="it resumes by that"):
+    with pytest.warns(UserWarning, match="it resumes with that recipe"):
         resumed.fit(SIX, SIX_LABELS, run=tmp_path)
     assert resumed.recipe == bp.load(tmp_path).recipe == "original"
     np.testing.assert_array_equal(resumed.project(SIX), straight.project(SIX))

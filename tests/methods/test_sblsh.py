@@ -24,7 +24,7 @@ def test_batches_are_orthonormal_and_span_what_they_came_from(width, bits, depth
 
 
 @pytest.mark.parametrize(("width", "bits"), [(5, 12), (12, 5), (1, 3)])
-def test_default_depth_is_as_deep_as_it_goes(width, bits):
+def test_default_depth_is_the_largest(width, bits):
     features = np.random.default_rng(1).standard_normal((20, width))
     projections = SBLSH(bits).fit(features).projections_
     assert projections.shape == (width, bits)
@@ -44,7 +44,7 @@ def test_depth_one_is_lsh():
 
 @pytest.mark.parametrize("angle", [np.pi / 6, np.pi / 3, np.pi / 2])
 def test_unbiased_like_lsh_with_less_variance(angle):
-    """Over 2,000 draws of 16 bits: mean within 3 standard errors, variance clearly smaller."""
+    """2,000 draws of 16 bits: mean within 3 standard errors, variance clearly smaller."""
     draws, bits = 2000, 16
     pair = pair_at(angle)
     shares = {}
@@ -56,7 +56,7 @@ def test_unbiased_like_lsh_with_less_variance(angle):
     p = angle / np.pi
     assert abs(shares[SBLSH].mean() - p) < 3 * shares[SBLSH].std() / np.sqrt(draws)
     assert shares[SBLSH].var() < shares[LSH].var()
-    # A variance of 2,000 draws is known to sqrt(2 / 2000): three of these below independent bits.
+    # The relative standard error of a variance of 2,000 draws is sqrt(2 / 2000).
     assert shares[SBLSH].var() < p * (1 - p) / bits * (1 - 3 * np.sqrt(2 / draws))
 
 
@@ -69,7 +69,7 @@ def test_centring_is_that_of_lsh():
 
 
 @pytest.mark.parametrize("depth", [0, -1, 9])
-def test_depth_that_cannot_be(depth):
+def test_invalid_depth_is_refused(depth):
     with pytest.raises(ValueError, match=f"depth must be from 1 to .* 8, got {depth}"):
         SBLSH(12, depth=depth).fit(np.zeros((5, 8)))
 

@@ -27,7 +27,7 @@ def best_classifier(codes, classes, weight):
 
 
 def costs(codes, outputs, classes, classifier, nu):
-    """What each row contributes to the objective, given W and P."""
+    """Return the objective of each row, given W and P."""
     label_term = np.square(classes - codes @ classifier).sum(axis=1)
     return label_term + nu * np.square(codes - outputs).sum(axis=1)
 
@@ -51,7 +51,7 @@ def test_no_single_flip_helps(nu):
 
 @pytest.mark.parametrize(("nu", "rate"), [(1e-5, 0.7), (10.0, 0.99)])
 def test_most_rows_reach_the_best_of_all_codes(nu, rate):
-    """A local optimum per row: nearly always the global one where F decides, often elsewhere."""
+    """Each row has a local optimum, which is often the global one."""
     codes, outputs, _, classes = problem(count=200)
     classifier = best_classifier(codes, classes, weight=1.0)
     new = least_squares_codes(codes, outputs, classes, 1.0, nu)
@@ -61,8 +61,8 @@ def test_most_rows_reach_the_best_of_all_codes(nu, rate):
     assert reached.mean() >= rate
 
 
-def test_the_objective_never_rises_over_the_turns():
-    """W, B and P in turn, each the exact minimiser (B: bit by bit) of one objective."""
+def test_objective_never_increases_over_updates():
+    """Update W, B and P; each update is an exact minimizer (B: bit by bit)."""
     codes, _, _, classes = problem(count=80)
     phi = np.random.default_rng(1).standard_normal((80, 10))
     weight, nu = 1.0, 0.05
@@ -97,8 +97,8 @@ def test_with_little_nu_a_class_has_nearly_one_code():
 @pytest.mark.parametrize("classes", [2, 4])
 def test_hinge_codes_by_loops(classes):
     codes, outputs, labels, _ = problem(classes=classes)
-    codes[:, :classes] = 2.0 * np.eye(classes)[labels] - 1  # something for a margin to hold
-    labels = 3 * labels + 1  # class numbers may have gaps
+    codes[:, :classes] = 2.0 * np.eye(classes)[labels] - 1  # codes that depend on the labels
+    labels = 3 * labels + 1  # class numbers with gaps
     machine = LinearSVC(multi_class="crammer_singer", C=0.5, fit_intercept=False, random_state=0)
     weights = machine.fit(codes, labels).coef_
     if classes == 2:
@@ -114,7 +114,7 @@ def test_hinge_codes_by_loops(classes):
     assert not np.array_equal(expected, np.where(outputs >= 0, 1, -1))
 
 
-def test_hinge_codes_minimise_their_share_of_the_objective():
+def test_hinge_codes_minimize_the_objective():
     """b_i = argmin nu ||b - f_i||^2 - sum_k (w_y - w_k) . b, over all codes of 4 bits."""
     codes, outputs, labels, _ = problem(bits=4, classes=3)
     codes[:, :3] = 2.0 * np.eye(3)[labels] - 1
@@ -131,7 +131,7 @@ def test_hinge_codes_minimise_their_share_of_the_objective():
         np.testing.assert_array_equal(new[i], every[cost.argmin()])
 
 
-# ---- the whole
+# ---- the method
 
 
 @pytest.mark.parametrize("loss", ["l2", "hinge"])

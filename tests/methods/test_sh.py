@@ -7,7 +7,7 @@ from bitprint.methods.sh import SH
 
 
 def reference_bits(features, bits):
-    """Spectral hashing written out: modes enumerated up to the bound, sorted, one bit at a time."""
+    """Spectral hashing by loops: enumerate modes up to the bound, sort, one bit at a time."""
     centred = features - features.mean(axis=0)
     directions = np.linalg.svd(centred, full_matrices=False)[2]
     coordinates = []
@@ -36,7 +36,7 @@ def test_bits_by_hand(width, bits):
 
 @pytest.fixture(scope="module")
 def box():
-    """4,000 points spread evenly over a box of sides 1.7 and 1."""
+    """4,000 uniform points in a box with sides 1.7 and 1."""
     return np.random.default_rng(1).random((4000, 2)) * [1.7, 1.0]
 
 
@@ -53,12 +53,12 @@ def test_first_bit_splits_the_widest_side_in_the_middle(box):
     line = np.stack([np.linspace(0, 1.7, 341), np.full(341, 0.5)], axis=1)
     first = hasher.encode(line).signs()[:, 0]
     assert np.count_nonzero(np.diff(first)) == 1
-    # The principal axis of 4,000 points is tilted a little, and so is the border.
+    # The estimated principal axis is slightly tilted, and so is the boundary.
     assert abs(line[np.argmax(np.diff(first) != 0), 0] - 0.85) < 0.02
 
 
 def test_bits_are_balanced_and_uncorrelated(box):
-    """4,000 draws: four standard errors, and the tilt of the estimated axes."""
+    """Tolerance for 4,000 draws: four standard errors and the tilt of the estimated axes."""
     hasher = SH(8).fit(box)
     signs = hasher.encode(box).signs().astype(float)
     bound = 4 / np.sqrt(4000) + 0.02
@@ -70,7 +70,7 @@ def test_bits_are_balanced_and_uncorrelated(box):
                 assert abs(products[first, second]) < bound
 
 
-def test_beyond_the_box_the_waves_go_on():
+def test_codes_outside_the_box_are_periodic():
     line = np.arange(11.0)[:, None]  # a box from 0 to 10
     hasher = SH(1).fit(line)
     outside = np.array([[-3.0], [-7.0], [14.0], [16.0], [24.0]])
@@ -87,7 +87,7 @@ def test_codes_do_not_depend_on_the_order_of_rows():
 
 
 def test_equal_frequencies_go_to_the_first_component():
-    """Two sides of equal length; more of the points lie along the second coordinate."""
+    """Two sides of equal length; the second coordinate has a larger variance."""
     cross = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 1], [0, -1]])
     hasher = SH(6).fit(cross)
     np.testing.assert_array_equal(hasher.components_, [[0, 1], [1, 0]])

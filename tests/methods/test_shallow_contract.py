@@ -1,4 +1,4 @@
-"""What every method that learns from features does with ordinary and with odd data."""
+"""The contract of all methods that learn from features, with regular and unusual data."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ every_method = pytest.mark.parametrize("name", LEARN_FROM_FEATURES)
 
 
 @every_method
-def test_neighbours_are_of_the_same_class_more_often_than_not(name):
+def test_neighbors_are_mostly_of_the_same_class(name):
     hasher = bp.create(name, 24).fit(FEATURES[::2], LABELS[::2])
     queries = hasher.encode_queries(FEATURES[1::2])
     report = evaluate(queries, LABELS[1::2], hasher.encode(FEATURES[::2]), LABELS[::2])
@@ -30,10 +30,10 @@ def test_neighbours_are_of_the_same_class_more_often_than_not(name):
 
 @every_method
 @pytest.mark.parametrize("bits", [1, 40, 128])
-def test_any_number_of_bits_or_one_clear_sentence(name, bits):
+def test_any_number_of_bits_or_an_error(name, bits):
     hasher = bp.create(name, bits)
-    if name == "itq" and bits > FEATURES.shape[1]:
-        with pytest.raises(ValueError, match="at most as many bits as there are features"):
+    if name in ("itq", "pcah", "pca-rr") and bits > FEATURES.shape[1]:
+        with pytest.raises(ValueError, match="bits must be at most the number of features"):
             hasher.fit(FEATURES, LABELS)
     else:
         assert hasher.fit(FEATURES, LABELS).encode(FEATURES).bits == bits

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of an estimator, on the methods that learn from features."""
+"""scikit-learn's estimator checks for the methods that learn from features."""
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks

@@ -3,7 +3,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from bitprint.data import ImageSet
-from bitprint.methods.splh import SPLH, deflate, mend, sequential_projections
+from bitprint.methods.splh import SPLH, deflate, reweight, sequential_projections
 
 
 def problem(seed=0, count=30, width=5):
@@ -33,7 +33,7 @@ def assert_same_direction(one, other):
 
 
 def test_every_direction_is_the_best_of_its_own_matrix():
-    """M_k from scratch: S by loops over all pairs, X deflated row by row."""
+    """Compute M_k by loops: S over all pairs, X deflated row by row."""
     rows, weights, rng = problem()
     everything = rng.standard_normal((80, 5))
     eta, alpha = 0.4, 0.7
@@ -78,7 +78,7 @@ def test_wrong_pairs_gain_weight_and_no_other_changes():
     rows, weights, rng = problem()
     for _ in range(5):
         p = rows @ rng.standard_normal(5)
-        new = mend(weights, p, alpha=0.8)
+        new = reweight(weights, p, alpha=0.8)
         products = np.outer(p, p)
         wrong = products * weights < 0
         assert wrong.any()
@@ -98,7 +98,7 @@ def test_deflation_is_that_of_the_rows():
     np.testing.assert_allclose(deflate(rows.T @ rows, w), left.T @ left, atol=1e-12)
 
 
-# ---- the whole
+# ---- the method
 
 
 def test_fit_gives_the_sequence_centred_unit_rows():
@@ -118,7 +118,7 @@ def test_fit_gives_the_sequence_centred_unit_rows():
 
 
 def test_large_features_do_not_make_the_weights_explode():
-    """Products of unit rows are at most 1, so every pair gains at most alpha a bit."""
+    """Products of unit rows are at most 1, so a weight increases by at most alpha per bit."""
     rng = np.random.default_rng(4)
     features = 1e6 * rng.standard_normal((80, 6))
     labels = rng.integers(0, 2, 80)
@@ -129,7 +129,7 @@ def test_large_features_do_not_make_the_weights_explode():
     assert differ.mean() < 0.01
 
 
-def test_learns_classes_that_pca_does_not_see():
+def test_learns_classes_that_pca_misses():
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 2, 400)
     features = rng.standard_normal((400, 6)) * [5, 5, 5, 5, 5, 0.5]
@@ -144,7 +144,7 @@ def test_learns_classes_that_pca_does_not_see():
     assert abs(distances[1e6]) < 0.1
 
 
-def test_only_labelled_rows_teach():
+def test_only_labelled_rows_are_used():
     rng = np.random.default_rng(6)
     features = rng.standard_normal((100, 5))
     labels = rng.integers(0, 3, 100)
@@ -192,7 +192,7 @@ def test_refusals(options, message):
 
 
 @pytest.mark.filterwarnings("error")
-def test_images_without_a_label_are_told_of_unless_rows_of_zeros_are_given():
+def test_images_without_label_warn_except_rows_of_zeros():
     pixels = np.random.default_rng(0).integers(0, 255, (9, 4, 4, 3)).astype(np.uint8)
     labels = np.eye(2, dtype=np.uint8)[np.arange(9) % 2]
     labels[6:] = 0

@@ -6,7 +6,7 @@ import batch_reference as reference
 import numpy as np
 import pytest
 import torch
-from batch_reference import BY_HEART, CLASSES, ONE, both_kinds
+from batch_reference import CLASSES, ONE, OVERFITTING, both_kinds
 
 from bitprint.methods.dlbhc import DLBHC, LatentHead
 from bitprint.methods.ssdh import SSDH
@@ -21,19 +21,11 @@ def outputs_for(labels, scale=1.0):
     return reference.random_outputs(len(labels), BITS + CLASSES, scale=scale)
 
 
-def log_odds(labels):
-    """Of each class where images may have several, with half an image more on either side."""
-    if labels.ndim == 1:
-        return 0.0
-    counts = [sum(row[c] for row in labels) for c in range(CLASSES)]
-    return np.array([math.log((n + 0.5) / (len(labels) - n + 0.5)) for n in counts])
-
-
 @both_kinds
 @pytest.mark.parametrize("batch_size", [7, 9])
 def test_loss_by_loops(labels, batch_size):
     outputs = outputs_for(labels)
-    logits = outputs[:, BITS:] + log_odds(labels)
+    logits = outputs[:, BITS:] + reference.log_odds(labels)
     entropy = reference.cross_entropy(logits, labels) / batch_size
     binary = balance = 0.0
     for row in outputs:
@@ -61,7 +53,7 @@ def test_gradient_by_finite_differences(method, labels):
 
 @both_kinds
 def test_gradient_reaches_the_hash_layer_through_its_sigmoids(labels):
-    """The whole head, in float64: from features to the loss."""
+    """The head and the loss in float64."""
     head = LatentHead(4, BITS, CLASSES).double()
     features = torch.tensor(reference.random_outputs(7, 4, seed=3))
     state = reference.make_state(labels)
@@ -100,7 +92,7 @@ def test_order_of_the_batch_does_not_matter(method, labels):
 
 
 def test_values_at_the_corners():
-    """Half of four bits on, and saturated: -1/4 and 0; all on: -1/4 and 1/4; undecided: 0 and 0."""
+    """Two of four bits on: -1/4 and 0; all on: -1/4 and 1/4; activations 1/2: 0 and 0."""
     for latent, binary, balance in (
         ([90.0, 90.0, -90.0, -90.0], -0.25, 0.0),
         ([90.0, 90.0, 90.0, 90.0], -0.25, 0.25),
@@ -120,7 +112,7 @@ def test_without_its_terms_ssdh_is_dlbhc():
 
 @both_methods
 @pytest.mark.parametrize("labels", [np.array([2]), np.zeros((1, CLASSES), int), ONE[[1, 2, 6]]])
-def test_odd_batches(method, labels):
+def test_unusual_batches(method, labels):
     if labels.ndim == 1:
         labels = np.append(labels, 2)  # so that there are three classes
     outputs = outputs_for(labels, scale=300.0)
@@ -129,12 +121,12 @@ def test_odd_batches(method, labels):
 
 
 @both_methods
-def test_learns_noise_by_heart(method):
-    assert reference.learnt_by_heart(method(12, training=BY_HEART)) > 0.95
+def test_overfits_noise(method):
+    assert reference.training_map_of_noise(method(12, training=OVERFITTING)) > 0.95
 
 
-def test_both_terms_do_what_they_are_for():
-    """Activations further from one half, and nearer to half of the bits on."""
+def test_both_terms_have_their_effect():
+    """Activations are farther from 1/2, and half of the bits are on."""
     data = np.random.default_rng(0).standard_normal((40, 16))
     figures = {}
     for weight in (0.0, 20.0):
@@ -157,13 +149,13 @@ def test_a_saved_model_gives_the_same_codes(method, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("weight", ["beta", "gamma"])
 def test_negative_weights_are_refused(weight):
-    with pytest.raises(ValueError, match=f"{weight} must be a number at least 0"):
+    with pytest.raises(ValueError, match=f"{weight} must be a number >= 0"):
         SSDH(4, **{weight: -1.0}).fit(np.eye(4), [0, 0, 1, 1])
 
 
 @both_methods
 def test_rare_labels_do_not_drive_all_images_to_one_code(method):
-    """Ten per cent of forty labels: from even odds every logit would have to fall first."""
+    """10% of forty labels: without log-odds, all logits would decrease first."""
     rng = np.random.default_rng(0)
     labels = (rng.random((300, 40)) < 0.1).astype(int)
     features = labels @ rng.standard_normal((40, 20)) + 0.1 * rng.standard_normal((300, 20))

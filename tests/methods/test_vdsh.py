@@ -1,4 +1,4 @@
-"""VDSH: turns that never raise its objective, ties that close, and what it learns."""
+"""VDSH: updates never increase the objective, residuals converge, and codes are learned."""
 
 import numpy as np
 import pytest
@@ -27,12 +27,12 @@ def xor(count, seed):
 
 
 def accuracy(hasher, features, labels, queries, truth):
-    """Share of queries whose nearest training row by code has their label."""
+    """Return the fraction of queries whose nearest training row has the same label."""
     nearest = hasher.encode(features).hamming(hasher.encode(queries)).argmin(axis=0)
     return np.mean(labels[nearest] == truth)
 
 
-# ---- the objective and its turns
+# ---- the objective and its updates
 
 
 def layer_by_loops(rows, layer, last):
@@ -55,7 +55,7 @@ def test_forward_by_loops():
 
 def test_objective_by_loops():
     network = problem(gamma=0.3, decay=0.07)
-    network.turn()
+    network.update()
     expected = 0.0
     below = network.inputs.numpy()
     for m, (outputs, layer) in enumerate(zip(network.outputs, network.weights, strict=True)):
@@ -75,19 +75,19 @@ def test_objective_by_loops():
 @pytest.mark.parametrize("gamma", [1e-3, 0.1, 10.0])
 @pytest.mark.parametrize("decay", [1e-3, 0.5])
 @pytest.mark.parametrize("hidden", [(), (7,), (6, 5), (4, 4, 4, 4)])
-def test_no_turn_raises_the_objective(hidden, gamma, decay):
+def test_no_update_increases_the_objective(hidden, gamma, decay):
     network = problem(hidden, gamma=gamma, decay=decay)
     values = [network.objective()]
     for _ in range(40):
-        network.turn()
+        network.update()
         values.append(network.objective())
         assert all(outputs.min() >= 0 for outputs in network.outputs[:-1])
     assert np.all(np.diff(values) <= 1e-12 * values[0])
     assert values[-1] < 0.8 * values[0]
 
 
-def test_no_step_within_a_turn_raises_the_objective(monkeypatch):
-    """Each variable alone, so that a good step cannot hide a bad one."""
+def test_no_single_update_increases_the_objective(monkeypatch):
+    """Check each variable separately, so that one update cannot hide another."""
     values = []
 
     def watch(name):
@@ -105,14 +105,14 @@ def test_no_step_within_a_turn_raises_the_objective(monkeypatch):
         watch(name)
     network = problem()
     for _ in range(20):
-        network.turn()
+        network.update()
     assert all(after <= before + 1e-12 for _, before, after in values)
     assert {name for name, before, after in values if after < before - 1e-6} == steps
 
 
 def test_classifier_and_hash_outputs_are_exact_minima():
     network = problem()
-    network.turn()
+    network.update()
     Z, W, Y = network.outputs[-1], network.classifier, network.targets
     assert (Z.t() @ (Z @ W - Y) + network.decay * W).abs().max() < 1e-10
     network._improve_hash_outputs()
@@ -122,7 +122,7 @@ def test_classifier_and_hash_outputs_are_exact_minima():
 
 def test_without_hidden_layers_the_weights_are_ridge_regression():
     network = problem(hidden=())
-    network.turn()
+    network.update()
     X = np.column_stack([network.inputs.numpy(), np.ones(40)])
     ridge = network.decay / network.gamma * np.eye(4)
     expected = np.linalg.solve(X.T @ X + ridge, X.T @ network.outputs[0].numpy())
@@ -132,7 +132,7 @@ def test_without_hidden_layers_the_weights_are_ridge_regression():
 def test_without_hidden_layers_it_predicts_what_least_squares_predict():
     network = problem(hidden=(), gamma=0.02, decay=1e-9)
     for _ in range(300):
-        network.turn()
+        network.update()
     X = np.column_stack([network.inputs.numpy(), np.ones(40)])
     expected = X @ np.linalg.lstsq(X, network.targets.numpy(), rcond=None)[0]
     found = forward(network.inputs, network.weights)[-1] @ network.classifier
@@ -140,12 +140,12 @@ def test_without_hidden_layers_it_predicts_what_least_squares_predict():
 
 
 @pytest.mark.parametrize("hidden", [(), (6,), (6, 5)])
-def test_duals_close_the_ties_between_layers(hidden):
+def test_duals_decrease_the_residuals(hidden):
     network = problem(hidden)
     shares = []
     for _ in range(200):
-        network.turn()
-        network.ascend()
+        network.update()
+        network.update_duals()
         pairs = zip(network.residuals(), network.outputs, strict=True)
         shares.append(max(float(r.norm() / z.norm()) for r, z in pairs))
     assert shares[0] > 0.1
@@ -154,13 +154,13 @@ def test_duals_close_the_ties_between_layers(hidden):
     assert (real - network.outputs[-1]).norm() < 0.01 * real.norm()
 
 
-def test_what_the_duals_stand_for_grows_by_gamma_times_the_residual():
+def test_duals_grow_by_gamma_times_the_residual():
     network = problem()
     for _ in range(2):
-        network.turn()
+        network.update()
         before = [network.gamma * dual for dual in network.duals]
         gamma, residuals = network.gamma, network.residuals()
-        network.ascend()
+        network.update_duals()
         assert network.gamma > gamma
         for dual, old, residual in zip(network.duals, before, residuals, strict=True):
             np.testing.assert_allclose(network.gamma * dual, old + gamma * residual, atol=1e-12)
@@ -177,7 +177,7 @@ def test_start():
     assert torch.linalg.matrix_rank(classifier) == 3
 
 
-# ---- the whole
+# ---- the method
 
 
 @pytest.mark.parametrize("solver", ["bcd", "admm"])
@@ -190,7 +190,7 @@ def test_hidden_layers_learn_what_a_linear_map_cannot(solver):
     assert accuracy(deep, features, labels, queries, truth) > 0.85
 
 
-def test_memorises_small_classes_and_comes_back_from_disk(tmp_path, monkeypatch):
+def test_overfits_small_classes_and_loads(tmp_path, monkeypatch):
     labels = np.repeat(np.arange(4), 10)
     features = np.random.default_rng(0).standard_normal((40, 64))
     hasher = VDSH(bits=12, width=32).fit(features, labels)
@@ -236,7 +236,7 @@ def test_several_labels():
 
 def test_scale_and_origin_of_the_features_do_not_matter():
     features, labels = xor(60, seed=4)
-    features = np.round(64 * features)  # so that shifting by whole numbers is exact
+    features = np.round(64 * features)  # so that adding integers is exact
     moved = 2.0 ** np.array([-3, 5]) * (features + np.array([256, -128]))
     one, other = (VDSH(bits=8, width=8).fit(f, labels).encode(f) for f in (features, moved))
     assert one == other

@@ -1,4 +1,4 @@
-"""What the tests of the triplet methods share: labels, states, and triplets by plain loops."""
+"""Helpers for tests of triplet methods: labels, states, and triplets by plain loops."""
 
 import dsdh_reference as reference
 import numpy as np
@@ -39,7 +39,7 @@ def random_outputs(count, bits, seed=0):
 
 
 def triplets_of(labels):
-    """All (q, p, n): q and p are similar and not the same, q and n are not similar."""
+    """Return all (q, p, n) with q != p similar and q, n dissimilar."""
     similar = reference.share_a_label(labels)
     every = range(len(labels))
     return [
@@ -52,7 +52,7 @@ def triplets_of(labels):
 
 
 def gradient_and_differences(hasher, state, rows, outputs):
-    """Autograd's gradient of the whole loss, and central differences of it, in float64."""
+    """Return the gradient of the loss by autograd and by central differences, in float64."""
 
     def loss(outputs):
         torch.manual_seed(0)
@@ -66,7 +66,7 @@ def gradient_and_differences(hasher, state, rows, outputs):
 
 
 def assert_nothing_to_rank(hasher, labels):
-    """A batch without triplets has a finite loss, and an update that changes nothing by it."""
+    """Check that a batch without triplets has zero triplet loss and a finite gradient."""
     state = make_state(np.asarray(labels))
     hasher.prepare(state)
     outputs = torch.randn(len(labels), hasher.bits, requires_grad=True)
@@ -80,13 +80,13 @@ def assert_nothing_to_rank(hasher, labels):
 
 
 def recipe(**changes):
-    """Training that 40 items are learned with in a second."""
+    """Return a training that overfits 40 items in a second."""
     options = {"optimizer": "adamw", "schedule": "cosine", "epochs": 60, "lr": 3e-3}
     return Training(**(options | {"batch_size": 10} | changes))
 
 
 def training_map(hasher, labels=CLASSES):
-    """MAP among 40 vectors of noise, which have nothing but their labels in common."""
+    """Return the MAP of 40 noise vectors after training on them."""
     codes = hasher.fit(ITEMS, labels).encode(ITEMS)
     return bp.evaluate(codes, labels, codes, labels).map
 

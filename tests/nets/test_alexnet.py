@@ -20,7 +20,7 @@ SHAPES = {
 
 @pytest.fixture(scope="module")
 def convolutions():
-    """A state dict of the convolutions alone, in half precision."""
+    """A state dict of the convolutions only, in half precision."""
     generator = torch.Generator().manual_seed(0)
     state = {}
     for name, shape in SHAPES.items():
@@ -36,7 +36,7 @@ def test_names_and_shapes_are_torchvisions():
     expected = {f"{name}.weight": shape for name, shape in SHAPES.items()}
     expected |= {f"{name}.bias": shape[:1] for name, shape in SHAPES.items()}
     assert shapes == expected
-    # torchvision's 61,100,840 less the 1000-way layer
+    # torchvision's 61,100,840 without the 1000-way layer
     assert sum(p.numel() for p in trunk.parameters()) == 61_100_840 - 4097 * 1000
     assert trunk.out_features == 4096
 
@@ -45,7 +45,7 @@ def test_names_and_shapes_are_torchvisions():
 def test_convolutions_alone_load_with_a_warning(tmp_path, convolutions, suffix):
     path = tmp_path / f"weights.{suffix}"
     (save_file if suffix == "safetensors" else torch.save)(convolutions, path)
-    with pytest.warns(UserWarning, match=r"classifier.1.bias, .*, classifier.4.weight: .* random"):
+    with pytest.warns(UserWarning, match=r"classifier.1.bias, .*, classifier.4.weight; .* random"):
         trunk = create_trunk(f"alexnet:{path}", input_shape=(32, 32, 3))
     for name, value in convolutions.items():
         assert torch.equal(trunk.get_parameter(name), value.float())
@@ -77,7 +77,7 @@ def test_foreign_and_damaged_files_are_refused(tmp_path, convolutions):
     trunk = AlexNet()
     path = tmp_path / "weights.safetensors"
     save_file({"conv1.weight": torch.zeros(2)}, path)
-    with pytest.raises(ValueError, match="not AlexNet's weights"):
+    with pytest.raises(ValueError, match="not AlexNet weights"):
         trunk.load_weights(path)
     save_file({"features.0.bias": torch.zeros(96)}, path)
     with pytest.raises(ValueError, match=r"features.0.bias has shape \(96,\)"):
@@ -91,7 +91,7 @@ def test_foreign_and_damaged_files_are_refused(tmp_path, convolutions):
 
 
 class Harmful:
-    """Unpickling this would call the print function."""
+    """Unpickling an instance would call the print function."""
 
     def __reduce__(self):
         return print, ("executed",)

@@ -1,4 +1,4 @@
-"""What all backbones promise, and the registry."""
+"""Properties of all backbones, and the registry."""
 
 import json
 
@@ -15,7 +15,7 @@ WIDE = ["cnnf", "alexnet"]
 
 
 def example(name):
-    """An untrained trunk of each kind that needs no file, with a batch it takes."""
+    """An untrained backbone and a batch of its input."""
     generator = torch.Generator().manual_seed(1)
     if name == "mlp":
         return create_trunk(name, input_shape=(20,)), torch.randn(3, 20, generator=generator)
@@ -73,7 +73,7 @@ def test_gradients_reach_every_parameter(name):
 
 @pytest.mark.parametrize("name", ["cnnf", "alexnet"])
 def test_random_wide_layers_keep_the_scale_of_their_input(name):
-    """He's variance: with zero biases, E[x^2] of a ReLU layer is that of the layer before."""
+    """With He's variance and zero biases, E[x^2] is the same before and after a ReLU layer."""
     torch.manual_seed(0)
     layer = {"cnnf": "fc7", "alexnet": "classifier.4"}[name]
     linear = example(name)[0].get_submodule(layer)
@@ -130,16 +130,16 @@ def test_errors_name_the_backbones():
     assert everything in str(caught.value)
     with pytest.raises(ValueError, match="unknown backbone 'vgg'"):
         restore_trunk({"name": "vgg"})
-    with pytest.raises(ValueError, match=r"mlp takes feature vectors .* small, efficientnet-lite0"):
+    with pytest.raises(ValueError, match=r"mlp takes feature vectors .* small \(mlp is for f"):
         create_trunk("mlp", input_shape=(8, 8, 3))
-    with pytest.raises(ValueError, match=r"cnnf takes images .* there are: mlp"):
+    with pytest.raises(ValueError, match=r"cnnf takes images .* backbones: alexnet"):
         create_trunk("cnnf", input_shape=(20,))
     with pytest.raises(ValueError, match=r"small takes images .*\(8, 8, 1\)"):
         create_trunk("small", input_shape=(8, 8, 1))
-    with pytest.raises(ValueError, match="small takes no file"):
+    with pytest.raises(ValueError, match="small takes no argument after the colon, got "):
         create_trunk("small:weights.pt", input_shape=(8, 8, 3))
     with pytest.raises(ValueError, match="width >= 1"):
-        restore_trunk({"name": "mlp", "inputs": 4, "hidden": []})
+        restore_trunk({"name": "mlp", "inputs": 4, "hidden": [0]})
     with pytest.raises(ValueError, match="width >= 1"):
         restore_trunk({"name": "small", "widths": [0]})
 
@@ -147,5 +147,15 @@ def test_errors_name_the_backbones():
 def test_mlp_takes_the_width_of_its_layer():
     assert create_trunk("mlp:24", input_shape=(4,)).hidden == [24]
     assert create_trunk("mlp", input_shape=(4,)).hidden == [512]
-    with pytest.raises(ValueError, match=r"width of its hidden layer .* mlp:2048, not 'wide'"):
+    with pytest.raises(ValueError, match=r"width of its hidden layer .* mlp:2048, got 'wide'"):
         create_trunk("mlp:wide", input_shape=(4,))
+
+
+def test_mlp_without_hidden_layer_returns_its_inputs():
+    trunk = restore_trunk(create_trunk("mlp:0", input_shape=(4,)).describe())
+    features = torch.randn(3, 4)
+    assert trunk.out_features == 4
+    assert not list(trunk.parameters())
+    assert torch.equal(trunk(trunk.preprocess(features)), features)
+    trunk.standardize(torch.ones(4), torch.full((4,), 2.0))
+    assert torch.equal(trunk(trunk.preprocess(features)), (features - 1) / 2)

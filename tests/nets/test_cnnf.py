@@ -1,4 +1,4 @@
-"""CNN-F against plain NumPy, and the reader of MatConvNet files on made-up files."""
+"""CNN-F against plain NumPy, and the reader of MatConvNet files on synthetic files."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def weights():
 
 
 def layer_structs(weights, layout):
-    """Layers as MatConvNet has written them: in the old layout or in the new one."""
+    """Layers in the old or in the new layout of MatConvNet."""
     for name in ORDER:
         if name in weights:
             filters, biases = weights[name]
@@ -182,16 +182,16 @@ def test_restore_needs_no_file(tmp_path, weights):
     assert torch.equal(trunk(trunk.preprocess(batch)), twin(twin.preprocess(batch)))
 
 
-def test_mean_colour_instead_of_a_mean_image(tmp_path, weights):
+def test_mean_color_instead_of_a_mean_image(tmp_path, weights):
     layers, _ = weights
-    colour = np.array([120, 110, 100], np.float32).reshape(1, 1, 3)
-    write(tmp_path / "net.mat", layer_structs(layers, "new"), colour)
+    color = np.array([120, 110, 100], np.float32).reshape(1, 1, 3)
+    write(tmp_path / "net.mat", layer_structs(layers, "new"), color)
     trunk = CNNF.from_mat(tmp_path / "net.mat", **TINY)
     assert trunk.preprocess.mean.shape == (3, 95, 95)
     assert torch.equal(trunk.preprocess.mean[:, 50, 7], torch.tensor([120.0, 110.0, 100.0]))
 
 
-def test_dropout_layers_are_passed_over(tmp_path, weights):
+def test_dropout_layers_are_ignored(tmp_path, weights):
     layers, mean = weights
     structs = list(layer_structs(layers, "new"))
     structs.insert(ORDER.index("fc7"), {"name": "drop6", "type": "dropout", "rate": 0.5})
@@ -239,16 +239,16 @@ def test_other_networks_are_refused(tmp_path, weights):
     layers, mean = weights
     structs = list(layer_structs(layers, "new"))
     with_batch_norm = [*structs[:1], {"name": "bn1", "type": "bnorm"}, *structs[1:]]
-    refusal(tmp_path, with_batch_norm, mean, "not those of CNN-F, but conv bnorm relu")
-    refusal(tmp_path, structs[:10], mean, "not those of CNN-F")
+    refusal(tmp_path, with_batch_norm, mean, "not the layers of CNN-F, got conv bnorm relu")
+    refusal(tmp_path, structs[:10], mean, "not the layers of CNN-F")
     unlike = [dict(struct) for struct in structs]
     unlike[2]["param"] = np.array([[5, 1, 2e-5, 0.75]])
-    refusal(tmp_path, unlike, mean, "normalises alike")
+    refusal(tmp_path, unlike, mean, "normalization layers must be equal")
     unlike[2]["param"] = np.array([[5, 1]])
-    refusal(tmp_path, unlike, mean, "normalisation has 4 numbers")
+    refusal(tmp_path, unlike, mean, "normalization needs 4 numbers")
     unlike = [dict(struct) for struct in structs]
     unlike[0]["name"] = "first"
-    refusal(tmp_path, unlike, mean, "conv1 is missing")
+    refusal(tmp_path, unlike, mean, "layer conv1 of CNN-F is missing")
     refusal(tmp_path, [{"type": "conv"}], mean, "not a MatConvNet network")
 
 
@@ -275,16 +275,16 @@ def test_other_files_are_refused(tmp_path, weights):
 
 
 def test_a_damaged_compressed_file_is_refused(tmp_path):
-    """SciPy's reader ends the process on some of these; here they do not get that far."""
+    """Some of these files crash SciPy's reader; they are rejected before it runs."""
     path = tmp_path / "net.mat"
     savemat(path, {"layers": np.arange(3000.0), "normalization": 1.0}, do_compression=True)
     content = path.read_bytes()
-    start = 128 + 8  # behind the header of the file and the tag of its first part
+    start = 128 + 8  # after the header of the file and the tag of its first element
     (size,) = np.frombuffer(content, "<u4", 1, offset=start - 4).tolist()
     for place in [*range(start, start + size, 97), start + size - 1]:
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(ValueError, match=r"net\.mat: not a MATLAB file, or a damaged one"):
+        with pytest.raises(ValueError, match=r"net\.mat: not a MATLAB file, or damaged"):
             read_matconvnet(path)
     path.write_bytes(content[: start + size - 9])
-    with pytest.raises(ValueError, match=r"net\.mat: not a MATLAB file, or a damaged one"):
+    with pytest.raises(ValueError, match=r"net\.mat: not a MATLAB file, or damaged"):
         read_matconvnet(path)

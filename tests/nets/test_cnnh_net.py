@@ -1,4 +1,4 @@
-"""The network that CNNH comes with."""
+"""The network of CNNH."""
 
 import json
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="nee
 on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 
 # Images, channels, height, width, kernel, stride: also images smaller than the kernel, channels
-# that fill no tile, and more positions than one program takes.
+# that do not fill a tile, and more positions than one program processes.
 SHAPES = [
     (2, 40, 9, 7, 3, 1),
     (2, 8, 8, 9, 5, 2),
@@ -41,7 +41,7 @@ def whole_float32():
 
 
 def plain(inputs, before, weight, after, stride, padding, size):
-    """The same by layers of torch."""
+    """The same with torch layers."""
     if before is not None:
         inputs = functional.relu6(inputs + before[:, None, None])
     kernel, (height, width) = weight.shape[2], inputs.shape[2:]
@@ -58,7 +58,7 @@ def same(length, kernel, stride):
 
 
 def eighths(values):
-    """Rounded so that sums are exact in float32: no ReLU6 is open here and shut there."""
+    """Rounded so that sums are exact in float32, and ReLU6 clips the same values in both."""
     return (8 * values).round() / 8
 
 
@@ -90,7 +90,7 @@ def test_outputs_and_gradients_are_those_of_the_layers(shape, lifted):
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
 
 
-def test_what_is_not_a_number_stays_so():
+def test_nan_is_propagated():
     from bitprint.nets.depthwise_gpu import filter_channels
 
     inputs = torch.ones(1, 2, 4, 4, device=DEVICE)
@@ -98,7 +98,7 @@ def test_what_is_not_a_number_stays_so():
     bias, weight = torch.ones(2, device=DEVICE), torch.ones(2, 1, 3, 3, device=DEVICE)
     outputs = filter_channels(inputs, bias, weight, bias, 1, (1, 1), (4, 4))
     assert outputs[0, 0].isfinite().all()
-    assert outputs[0, 1].isnan().sum() == 9  # under every tap of its filter
+    assert outputs[0, 1].isnan().sum() == 9  # once per tap of the filter
 
 
 def test_a_second_derivative_is_refused():
@@ -147,11 +147,11 @@ def test_the_same_twice():
 @on_a_gpu
 @pytest.mark.parametrize("expansion", [1, 6])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_a_block_takes_it_where_norms_rest(stride, expansion, monkeypatch):
+def test_block_with_frozen_norms_uses_the_kernel(stride, expansion, monkeypatch):
     torch.manual_seed(0)
     block = _Block(16, 16, 5, stride, expansion).cuda()
     images = torch.randn(8, 16, 15, 15, device="cuda")
-    block(images)  # norms that are not those of the beginning
+    block(images)  # update the running statistics
     block.eval()
     fused = deepcopy(block)
     outputs = fused(images)
@@ -159,7 +159,7 @@ def test_a_block_takes_it_where_norms_rest(stride, expansion, monkeypatch):
     monkeypatch.setattr("bitprint.nets.efficientnet_lite.find_spec", lambda name: None)
     expected = block(images)
     expected.square().sum().backward()
-    assert not torch.equal(outputs, expected)  # or else nothing was compared
+    assert not torch.equal(outputs, expected)  # two different implementations ran
     torch.testing.assert_close(outputs, expected, rtol=1e-3, atol=1e-4)
     for ours, theirs in zip(fused.parameters(), block.parameters(), strict=True):
         assert ours.grad is not None
@@ -167,7 +167,7 @@ def test_a_block_takes_it_where_norms_rest(stride, expansion, monkeypatch):
 
 
 @on_a_gpu
-def test_features_of_the_whole_network_are_the_processors():
+def test_features_on_gpu_equal_features_on_cpu():
     torch.manual_seed(0)
     trunk = create_trunk("efficientnet-lite0", input_shape=(32, 32, 3), pretrained=False).eval()
     images = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)

@@ -12,8 +12,8 @@ from bitprint.nets.efficientnet_lite import _ConvNorm, weights_file
 # Without the 1000-way classifier of 1,281,000.
 PARAMETERS = {0: 3_371_008, 1: 4_135_680, 2: 4_811_072}
 
-# ImageNet's bell cote, boathouse, castle, church, monastery, palace, stupa: the photograph shows
-# a Chinese temple; the other one a dahlia, of which the daisy is ImageNet's nearest.
+# ImageNet's bell cote, boathouse, castle, church, monastery, palace, stupa: the first photograph
+# shows a Chinese temple. The second shows a dahlia; the nearest ImageNet class is daisy.
 TEMPLES = {442, 449, 483, 497, 663, 698, 832}
 DAISY = 985
 
@@ -25,7 +25,7 @@ def require_weights(variant):
 
 
 def classify(variant, photograph):
-    """Classes by falling score, with the classifier that the trunk leaves out."""
+    """Classes by decreasing score, with the classifier that the backbone omits."""
     name = f"efficientnet-lite{variant}"
     trunk = create_trunk(name, input_shape=(427, 640, 3)).eval()
     state = torch.load(weights_file(name), weights_only=True)
@@ -58,7 +58,7 @@ def test_every_published_tensor_is_used(variant):
     published = [value for key, value in published.items() if not key.startswith("_fc")]
     ours = list(trunk.network.state_dict().values())
     assert len(ours) == len(published)
-    # The published order is that of the forward pass, and so is ours.
+    # Both orders are the order of the forward pass.
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(ours, published, strict=True))
 
 
@@ -72,9 +72,9 @@ def test_architecture(variant):
     norms = [m for m in trunk.modules() if isinstance(m, torch.nn.BatchNorm2d)]
     assert {(norm.eps, norm.momentum) for norm in norms} == {(1e-3, 0.01)}
     size = trunk.preprocess.size
-    grey = torch.full((1, size, size, 3), 127, dtype=torch.uint8)
-    assert torch.all(trunk.preprocess(grey) == 0)
-    assert torch.all(trunk.preprocess(grey + 64) == 0.5)
+    gray = torch.full((1, size, size, 3), 127, dtype=torch.uint8)
+    assert torch.all(trunk.preprocess(gray) == 0)
+    assert torch.all(trunk.preprocess(gray + 64) == 0.5)
 
 
 def same_convolution(image, filters, stride):
@@ -97,7 +97,7 @@ def same_convolution(image, filters, stride):
 
 
 @pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 1), (1, 4), (2, 4)])
-def test_a_norm_at_rest_is_folded_with_the_same_outputs_and_gradients(stride, groups):
+def test_folded_norm_has_the_same_outputs_and_gradients(stride, groups):
     torch.manual_seed(0)
     layer = _ConvNorm(4, 4, 3, stride=stride, groups=groups, linear=True).double().eval()
     for value in (*layer.norm.parameters(), layer.norm.running_mean, layer.norm.running_var):
@@ -105,7 +105,7 @@ def test_a_norm_at_rest_is_folded_with_the_same_outputs_and_gradients(stride, gr
     image = torch.randn(2, 4, 7, 6, dtype=torch.float64)
     seen = []
     for at_rest in (True, False):
-        # In training mode, but with the averages that it has: the norm itself does the work.
+        # In training mode, but normalize by the running statistics.
         layer.norm.train(not at_rest)
         layer.norm.forward = lambda x: torch.nn.functional.batch_norm(
             x,
@@ -131,7 +131,7 @@ def test_padding_is_tensorflows(size, kernel, stride):
     layer = _ConvNorm(2, 3, kernel, stride=stride, linear=True).eval()
     image = torch.randn(1, 2, *size)
     expected = same_convolution(image[0].numpy(), layer.conv.weight.detach().numpy(), stride)
-    expected /= np.sqrt(1 + 1e-3)  # what a fresh batch norm does
+    expected /= np.sqrt(1 + 1e-3)  # an untrained batch norm
     np.testing.assert_allclose(layer(image)[0].detach().numpy(), expected, atol=1e-5)
 
 

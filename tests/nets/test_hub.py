@@ -54,7 +54,7 @@ def save(folder, model, processor=PROCESSOR):
 
 
 def own_features(kind, model, pixels):
-    """The pooled output by the model's own classes, not by AutoModel."""
+    """The pooled output of the model's class, without AutoModel."""
     model.eval()
     with torch.no_grad():
         if kind == "clip":
@@ -129,7 +129,7 @@ def test_missing_weights_are_named(tmp_path):
     name = save(tmp_path, model)
     state = {k: v for k, v in model.state_dict().items() if k != "layernorm.bias"}
     model.save_pretrained(tmp_path, state_dict=state)
-    with pytest.warns(UserWarning, match="lacks layernorm.bias: these stay random"):
+    with pytest.warns(UserWarning, match="missing layernorm.bias; these stay random"):
         create_trunk(name, input_shape=(32, 32, 3))
 
 
@@ -155,20 +155,20 @@ def test_preprocessor_fields(changes, expected):
 def test_errors_in_one_sentence(tmp_path):
     with pytest.raises(ValueError, match="needs a model id or a folder"):
         create_trunk("hub", input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="no model that transformers opens") as caught:
+    with pytest.raises(ValueError, match="transformers cannot load this model") as caught:
         create_trunk(f"hub:{tmp_path}", input_shape=(32, 32, 3))
     assert "\n" not in str(caught.value)
     name = save(tmp_path, tiny("vit"))
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(ValueError, match="no model that transformers opens"):
+    with pytest.raises(ValueError, match="transformers cannot load this model"):
         create_trunk(name, input_shape=(32, 32, 3))
     (tmp_path / "config.json").write_text("[" * 200_000)
-    with pytest.raises(ValueError, match=r"no model that transformers opens: .*recursion"):
+    with pytest.raises(ValueError, match=r"transformers cannot load this model: .*recursion"):
         create_trunk(name, input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="no square"):
+    with pytest.raises(ValueError, match="must be square"):
         _read_preprocessing(PROCESSOR | {"size": {"height": 32, "width": 48}}, "folder")
-    with pytest.raises(ValueError, match="lacks image_mean"):
+    with pytest.raises(ValueError, match="needs image_mean"):
         _read_preprocessing({"size": 32}, "folder")
 
 
@@ -191,7 +191,7 @@ def test_real_resnet50():
     assert features.shape == (2, 2048)
     assert features.min() >= 0
     assert (features.std(dim=1) > 0.1).all()
-    # A photograph is more like itself, moved a little, than like the other one.
+    # A photograph is more similar to a shifted copy of itself than to the other photograph.
     similar = torch.nn.functional.cosine_similarity(features, shifted)
     other = torch.nn.functional.cosine_similarity(features[0], features[1], dim=0)
     assert similar.min() > other

@@ -1,8 +1,9 @@
-"""Any torch module as a backbone: what it sees, what is trained, what is stored."""
+"""Any torch module as a backbone: input, training and storage."""
 
 import copy
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ FEATURES = np.random.default_rng(1).standard_normal((24, 10)).astype(np.float32)
 
 
 class Net(nn.Module):
-    """A small network as users write them: batch norm, dropout, `view`."""
+    """A typical small network with batch norm, dropout and `view`."""
 
     def __init__(self, width=8):
         super().__init__()
@@ -39,7 +40,7 @@ class Net(nn.Module):
 
 
 class See(nn.Module):
-    """Features are the pixels as the module gets them."""
+    """Features are the input pixels."""
 
     def __init__(self, **attributes):
         super().__init__()
@@ -60,7 +61,7 @@ def create(module, **options):
     return bp.create("dsdh", BITS, backbone=module, **(usual | options))
 
 
-# ---- what the module gets
+# ---- input
 
 
 def normalized(images, mean, std):
@@ -105,7 +106,7 @@ def test_features_with_axes_of_one_are_flattened():
     assert trunk(trunk.preprocess(images)).shape == (2, trunk.out_features) == (2, 5)
 
 
-# ---- the module of the user
+# ---- training
 
 
 def test_module_of_the_user_is_not_changed_by_training():
@@ -151,7 +152,9 @@ def test_clone_of_a_hasher_with_a_module_learns_the_same():
 def test_recipe_of_a_module_on_vectors_is_that_for_features():
     hasher = bp.create("dsdh", BITS, backbone=nn.Linear(10, 16), device="cpu").fit(FEATURES, LABELS)
     plain = bp.create("dsdh", BITS, device="cpu").fit(FEATURES, LABELS)
-    assert hasher.training_ == plain.training_
+    assert plain.training_.standardize
+    assert plain.training_.noise > 0
+    assert hasher.training_ == replace(plain.training_, standardize=False, noise=0.0)
 
 
 @pytest.mark.parametrize("name", ["dpsh", "dqn", "ninh", "dlbhc"])
@@ -160,7 +163,7 @@ def test_several_methods_train_a_module_on_images(name):
     assert len(hasher.fit(PIXELS, LABELS).encode(PIXELS)) == 24
 
 
-# ---- what is stored
+# ---- storage
 
 
 @pytest.mark.parametrize("data", [PIXELS, FEATURES], ids=["images", "vectors"])
@@ -190,7 +193,7 @@ def test_saved_model_without_its_module_is_refused(tmp_path):
     create(Net()).fit(PIXELS, LABELS).save(tmp_path)
     check_load_refused(
         tmp_path,
-        f"this model needs its module, a Net: bp.load({str(tmp_path)!r}, backbone=module)",
+        f"this model needs a Net as its backbone: bp.load({str(tmp_path)!r}, backbone=module)",
     )
     check_load_refused(tmp_path, "backbone must be a torch module, got str", backbone="small")
     check_load_refused(tmp_path, "trunk.module.conv.weight has shape", backbone=Net(width=9))
@@ -199,7 +202,7 @@ def test_saved_model_without_its_module_is_refused(tmp_path):
 
 def test_module_for_a_model_that_needs_none_is_refused(tmp_path):
     bp.create("dsdh", BITS, epochs=1).fit(FEATURES, LABELS).save(tmp_path)
-    check_load_refused(tmp_path, "this model needs no module", backbone=Net())
+    check_load_refused(tmp_path, "this model takes no backbone", backbone=Net())
 
 
 def test_interrupted_run_with_a_module_resumes(tmp_path):
@@ -224,7 +227,7 @@ def test_interrupted_run_with_a_module_resumes(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         hasher.fit(PIXELS, LABELS, run=tmp_path / "cut")
     interrupting = False
-    # Other weights to begin with: those of the checkpoint replace them.
+    # Other initial weights, which the checkpoint replaces.
     hasher = create(Net())
     hasher.fit(PIXELS, LABELS, run=tmp_path / "cut")
     assert [row["loss"] for row in hasher.history_] == [row["loss"] for row in straight.history_]
@@ -233,17 +236,17 @@ def test_interrupted_run_with_a_module_resumes(tmp_path):
         create(Net(width=9)).fit(PIXELS, LABELS, run=tmp_path / "cut")
 
 
-# ---- what cannot be
+# ---- errors
 
 
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         (nn.Conv2d(3, 5, 3), "end it with torch.nn.AdaptiveAvgPool2d(1)"),
-        (nn.Linear(7, 5), "the backbone, a Linear, cannot be used on items of shape (16, 12, 3)"),
-        (nn.LSTM(12, 5), "cannot be used on items"),
-        (See(pretrained_cfg={"input_size": (3, 4, 8)}), "4 x 8 pixels, which is no square"),
-        (Net, "; give Net()"),
+        (nn.Linear(7, 5), "backbone Linear does not support items of shape (16, 12, 3)"),
+        (nn.LSTM(12, 5), "does not support items"),
+        (See(pretrained_cfg={"input_size": (3, 4, 8)}), "input size must be square, got 4 x 8"),
+        (Net, "; pass an instance, Net()"),
         (5, "backbone must be a name or a torch module"),
     ],
 )
@@ -258,18 +261,18 @@ def test_module_with_a_tuple_as_output_is_refused():
         def forward(self, images):
             return images, images
 
-    with pytest.raises(ValueError, match="it returns a tuple, and must return a tensor"):
+    with pytest.raises(ValueError, match="it must return a tensor, got tuple"):
         Module(Pair(), (8, 8, 3))
 
 
 def test_class_in_place_of_a_module_is_refused_by_create_and_fit():
-    with pytest.raises(ValueError, match="backbone must be text or a torch module"):
+    with pytest.raises(ValueError, match="backbone must be a string or a torch module"):
         bp.create("dsdh", BITS, backbone=Net)
     with pytest.raises(ValueError, match="backbone must be a name or a torch module"):
         method("dsdh")(BITS, backbone=Net).fit(PIXELS, LABELS)
 
 
-# ---- the same as a loop written by hand
+# ---- against a plain loop
 
 
 def test_fit_of_a_module_has_the_losses_of_a_plain_loop():

@@ -26,7 +26,7 @@ def test_layers_are_those_of_the_paper(name):
 
 @pytest.mark.parametrize(("name", "side"), [("nin", 6), ("nin-small", 3)])
 def test_the_mean_is_over_all_positions(name, side):
-    """At 256 x 256 pixels there are the paper's 6 x 6."""
+    """At 256 x 256 pixels there are 6 x 6 positions, as in the paper."""
     torch.manual_seed(0)
     trunk = create_trunk(f"{name}:7", input_shape=(40, 30, 3)).eval()
     with torch.no_grad():
@@ -64,7 +64,7 @@ def test_gradients_reach_every_parameter():
 
 def test_the_number_of_outputs():
     assert create_trunk("nin-small", input_shape=(32, 32, 3)).out_features == 1000
-    with pytest.raises(ValueError, match=r"after the colon, as in nin-small:600, not 'file.pt'"):
+    with pytest.raises(ValueError, match=r"after the colon, as in nin-small:600, got 'file.pt'"):
         create_trunk("nin-small:file.pt", input_shape=(32, 32, 3))
     with pytest.raises(ValueError, match="at least 1 output, got 0"):
         create_trunk("nin:0", input_shape=(32, 32, 3))

@@ -6,7 +6,7 @@ from bitprint.nets.preprocess import Preprocess, ToFloat
 
 
 def cubic(x):
-    """Keys's kernel with a = -0.5, as MATLAB's imresize has it."""
+    """Keys's kernel with a = -0.5, as in MATLAB's imresize."""
     x = abs(x)
     if x <= 1:
         return 1.5 * x**3 - 2.5 * x**2 + 1
@@ -51,8 +51,8 @@ def test_resize_is_the_textbook_kernel(size, mode, kernel, content):
     result = Preprocess(size, mean=0, interpolation=mode)(pixels).numpy()
     expected = resize(image, size, kernel)
     assert result.shape == (1, 3, size, size)
-    for colour in range(3):
-        np.testing.assert_allclose(result[0, colour], expected, atol=1e-3)
+    for color in range(3):
+        np.testing.assert_allclose(result[0, color], expected, atol=1e-3)
 
 
 def test_nothing_is_clipped():
@@ -63,11 +63,11 @@ def test_nothing_is_clipped():
     assert result.max() > 256
 
 
-def test_colours_keep_their_order_and_are_normalised():
+def test_colors_keep_their_order_and_are_normalized():
     image = torch.tensor([10, 20, 40], dtype=torch.uint8).expand(2, 4, 4, 3)
     result = Preprocess(4, mean=(1, 2, 3), std=(2, 4, 8))(image)
-    for colour, expected in enumerate([4.5, 4.5, 37 / 8]):
-        assert torch.all(result[:, colour] == expected)
+    for color, expected in enumerate([4.5, 4.5, 37 / 8]):
+        assert torch.all(result[:, color] == expected)
 
 
 def test_scale_applies_before_mean_and_std():
@@ -89,7 +89,7 @@ def test_no_size_keeps_the_size():
     assert torch.equal(Preprocess(None, mean=0)(image), image.permute(0, 3, 1, 2).float())
 
 
-def test_the_numbers_travel_in_the_state_dict():
+def test_mean_and_std_are_in_the_state_dict():
     image = torch.randint(0, 256, (2, 6, 6, 3), dtype=torch.uint8)
     first = Preprocess(4, (10, 20, 30), (2, 3, 4))
     second = Preprocess(4, 0)
@@ -97,7 +97,7 @@ def test_the_numbers_travel_in_the_state_dict():
     assert torch.equal(first(image), second(image))
 
 
-def test_the_images_are_left_alone():
+def test_the_images_are_not_modified():
     image = torch.randint(0, 256, (2, 4, 4, 3), dtype=torch.uint8)
     before = image.clone()
     Preprocess(4, mean=100)(image)
@@ -112,8 +112,8 @@ def test_the_images_are_left_alone():
         torch.zeros(4, 4, 3, dtype=torch.uint8),
     ],
 )
-def test_what_is_not_uint8_images_is_refused(images):
-    with pytest.raises(ValueError, match="images are uint8 of shape"):
+def test_images_of_another_type_or_shape_raise(images):
+    with pytest.raises(ValueError, match="images must be uint8 of shape"):
         Preprocess(4, mean=0)(images)
 
 

@@ -1,4 +1,4 @@
-"""Blocks that images skip at random."""
+"""Stochastic depth."""
 
 import numpy as np
 import pytest

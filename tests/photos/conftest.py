@@ -13,13 +13,13 @@ SCENES = draw_shapes(40, size=16)
 
 @pytest.fixture(scope="session")
 def encoder():
-    """Cheap: ITQ on the pixels of tiny squares."""
+    """Return a cheap encoder: ITQ on the pixels of 16 x 16 images."""
     return Encoder(create("itq", bits=32).fit(SCENES))
 
 
 @pytest.fixture
 def album(tmp_path):
-    """A folder with twelve pictures: four on top, and four in each of two sub-folders."""
+    """Create a folder of 12 images: 4 at the top and 4 in each of two sub-folders."""
     root = tmp_path / "album"
     for number, pixels in enumerate(SCENES.pixels[:12]):
         folder = root / ["", "cats", "dogs"][number % 3]

@@ -10,7 +10,7 @@ places = st.text("/a0.\1", max_size=4).map(lambda name: f"/{name}".rstrip("/") o
 
 @example({"/a", "/a\1", "/a/0", "/a0", "/b"}, "/a")
 @given(st.sets(places, max_size=12), places)
-def test_the_same_are_found_as_by_going_through_all(paths, place):
+def test_ordered_paths_below_equals_linear_search(paths, place):
     held = paths - {"/"}
     expected = [path for path in held if is_below(path, place)]
     assert sorted(OrderedPaths(held).below(place)) == sorted(expected)
@@ -19,7 +19,7 @@ def test_the_same_are_found_as_by_going_through_all(paths, place):
 @example(["/a", "/a.0", "/a/0", "/a/0/a"])
 @example(["/a/0", "/", "/a"])
 @given(st.lists(places, max_size=12))
-def test_the_outermost_are_those_below_no_other(given_places):
+def test_outermost_equals_brute_force(given_places):
     expected = {
         place
         for place in given_places
@@ -28,7 +28,7 @@ def test_the_outermost_are_those_below_no_other(given_places):
     assert outermost(given_places) == sorted(expected)
 
 
-def test_each_place_is_compared_with_one_other_at_most(monkeypatch):
+def test_outermost_compares_each_path_once(monkeypatch):
     compared = []
 
     def counted(path, place):

@@ -12,14 +12,14 @@ from bitprint.search.index import Index
 
 
 def pizza(seed, size=200):
-    """A disc on a table, with things on it: all alike but for these."""
+    """Draw a pizza; only the toppings depend on the seed."""
     rng = np.random.default_rng(seed)
     image = Image.new("RGB", (size, size), (120, 90, 60))
     draw = ImageDraw.Draw(image)
     draw.ellipse((10, 10, size - 10, size - 10), fill=(220, 180, 90))
     for x, y, radius in zip(*rng.integers((30, 30, 6), (150, 150, 26), (30, 3)).T, strict=True):
-        colour = tuple(int(value) for value in rng.choice([(170, 40, 30), (60, 110, 40)]))
-        draw.ellipse((x, y, x + radius, y + radius), fill=colour)
+        color = tuple(int(value) for value in rng.choice([(170, 40, 30), (60, 110, 40)]))
+        draw.ellipse((x, y, x + radius, y + radius), fill=color)
     return image
 
 
@@ -44,7 +44,7 @@ COPIES = {
 
 @pytest.fixture
 def index_of(tmp_path):
-    """Make an index of files, by name and image, with codes of eight bits that are all the same."""
+    """Return a function that creates an index of images with equal 8-bit codes."""
     opened = []
 
     def make(images, flipped=None):
@@ -92,7 +92,7 @@ def test_the_camera_s_orientation_is_respected(index_of, tmp_path):
 
 
 def test_links_are_as_short_as_the_radius(index_of):
-    """The first and the last are the same picture, 4 bits apart; what lies between is another."""
+    """The first and the last image are equal, 4 bits apart; the one between them differs."""
     images = {"a.png": pizza(1), "b.png": pizza(2), "c.png": pizza(1)}
     index = index_of(images, flipped={1: 2, 2: 4})
     groups = find_duplicates(index, 2)
@@ -109,7 +109,7 @@ def test_groups_have_their_own_distances_and_the_largest_comes_first(index_of):
     assert compared.groups == [(["b.png", "d.png", "e.png"], 2), (["a.png", "c.png"], 1)]
 
 
-def test_pictures_that_have_gone_or_cannot_be_read_are_told(index_of, tmp_path):
+def test_compare_missing_and_unreadable_files_are_skipped(index_of, tmp_path):
     names = ["a.png", "gone.png", "copy.png", "broken.png", "folder.png"]
     index = index_of({name: pizza(1) for name in names})
     (tmp_path / "gone.png").unlink()
@@ -121,7 +121,7 @@ def test_pictures_that_have_gone_or_cannot_be_read_are_told(index_of, tmp_path):
     reasons = {Path(path).name: reason for path, reason in skipped}
     assert list(reasons) == ["gone.png", "broken.png", "folder.png"]
     assert reasons["gone.png"] == "no such file"
-    assert reasons["broken.png"] == "no format that is read here"
+    assert reasons["broken.png"] == "unsupported format"
     assert without_file == 0
 
 
@@ -166,7 +166,7 @@ def test_pictures_are_opened_in_batches(index_of):
     assert seen == [(64, 150), (128, 150), (150, 150)]
 
 
-def test_how_much_pictures_may_differ_can_be_said(index_of):
+def test_compare_with_another_difference(index_of):
     index = index_of({"a.png": pizza(1), "b.png": mark(pizza(1))})
     groups = find_duplicates(index)
     assert compare_pictures(index, groups, difference=ALIKE).groups == groups

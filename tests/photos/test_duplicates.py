@@ -7,7 +7,7 @@ from bitprint.search.index import Index
 
 
 def brute_force(codes, radius):
-    """Connected components and their largest distances, by repeated merging."""
+    """Return connected components and their largest distances by repeated merging."""
     signs = codes.signs()
     distances = (signs[:, None] != signs[None]).sum(axis=2)
     groups = [{row} for row in range(len(codes))]
@@ -29,7 +29,7 @@ def brute_force(codes, radius):
 
 
 def near_codes(count, seed):
-    """A few random codes with a few bits flipped, some of them not at all."""
+    """Return codes near six random codes, some of them equal."""
     rng = np.random.default_rng(seed)
     bases = rng.random((6, 40)) < 0.5
     flips = rng.random((count, 40)) < rng.choice([0, 0.02, 0.06], (count, 1))

@@ -26,7 +26,7 @@ def test_pictures_of_any_size_become_squares(encoder):
     assert encoder.encode([pixels]) == expected
     assert encoder.encode([square, pixels])[1] == expected
     assert len(encoder.encode([])) == 0
-    with pytest.raises(ValueError, match="a picture is uint8 of shape"):
+    with pytest.raises(ValueError, match="an image must be a uint8 array of shape"):
         encoder.encode([pixels[..., 0]])
 
 
@@ -47,7 +47,7 @@ def test_features_by_name(features, expected):
     assert encoder.describe() == f"ITQ, 16 bits, on {features.name} features"
 
 
-def test_a_network_says_how_large_pictures_are():
+def test_features_size_defaults_to_the_network_input():
     assert Features("efficientnet-lite0").size == 224
     assert Features("efficientnet-lite0", 64).size == 64
 
@@ -89,18 +89,18 @@ def test_identity_covers_weights_size_and_features():
     assert Encoder(first.fit(vectors), Features("gist", 64)).identity != identity
 
 
-def test_models_that_cannot_serve_are_refused():
-    with pytest.raises(ValueError, match="nmlsh has other codes for queries"):
+def test_encoder_of_unsuitable_models_raises():
+    with pytest.raises(ValueError, match="nmlsh encodes queries differently"):
         Encoder(create("nmlsh", bits=8).fit(SCENES))
     with pytest.raises(ValueError, match="fitted on 512 features, which are not the pixels"):
         Encoder(create("itq", bits=8).fit(gist(SCENES)))
     labels = np.arange(30) % 2
     vectors = create("dsdh", bits=8, epochs=1, device="cpu").fit(gist(SCENES), labels)
-    with pytest.raises(ValueError, match="takes feature vectors, not pictures"):
+    with pytest.raises(ValueError, match="expects feature vectors, not images"):
         Encoder(vectors)
 
 
-def test_a_deep_model_on_features_serves_with_them(tmp_path):
+def test_encoder_of_a_deep_model_on_features(tmp_path):
     labels = np.arange(30) % 2
     features = Features("gist", 32)
     hasher = create("dsdh", bits=8, epochs=2, device="cpu").fit(features(SCENES.pixels), labels)
@@ -111,8 +111,8 @@ def test_a_deep_model_on_features_serves_with_them(tmp_path):
     assert Encoder.from_files(encoder.files).identity == encoder.identity
 
 
-def test_the_files_that_were_read_stay(tmp_path, monkeypatch):
-    """Another version may store other options, which would change the identity."""
+def test_loaded_encoder_keeps_its_files(tmp_path, monkeypatch):
+    """Options written by another version must not change the identity."""
     saved = []
     original = ITQ._export
     monkeypatch.setattr(ITQ, "_export", lambda self: saved.append(self) or original(self))

@@ -1,4 +1,4 @@
-"""What people type first: `open_or_create`, `add`, `search`."""
+"""The basic calls of Photos: `open_or_create`, `add`, `search`."""
 
 import json
 
@@ -30,7 +30,7 @@ def draw(home, count):
 
 
 def paths_by_brute_force(photos, codes, k):
-    """The k nearest paths, ties in the order of the index."""
+    """Return the k nearest paths; ties are in index order."""
     ids = photos.index.ids().tolist()
     distances = photos.index.codes(ids).hamming(codes)[:, 0]
     order = np.argsort(distances, kind="stable")[:k]
@@ -64,7 +64,7 @@ def test_four_lines_work_with_few_images_and_with_many(home, count, model, monke
 
 def test_a_folder_without_images_is_an_error_and_makes_nothing(tmp_path):
     photos = Photos.open_or_create("photos.bp")
-    with pytest.raises(ValueError, match="Pictures: no pictures found"):
+    with pytest.raises(ValueError, match="Pictures: no images found"):
         photos.add("~/Pictures")
     assert len(photos) == 0
     for use in (lambda: photos.search("cat.jpg"), photos.sync, lambda: photos.index):
@@ -84,7 +84,7 @@ def test_a_hundred_images_are_enough_to_learn_from(monkeypatch):
         assert choosing.choose_encoder(wanted, listing)[1].origin == origin
 
 
-def test_what_was_chosen_is_returned_with_the_listing(home, monkeypatch):
+def test_choose_model_returns_model_and_listing(home, monkeypatch):
     draw(home, 6)
     with Photos.open_or_create("photos.bp") as photos:
         chosen = photos.choose_model("~/Pictures")
@@ -101,7 +101,7 @@ def test_what_was_chosen_is_returned_with_the_listing(home, monkeypatch):
         assert photos.encoder.describe() == "ITQ, 16 bits, on gist features"
         assert not photos.has_outgrown_model()
         monkeypatch.setattr(choosing, "FEW", 6)
-        assert not photos.has_outgrown_model()  # learned from enough
+        assert not photos.has_outgrown_model()  # learned from enough images
         monkeypatch.setattr(choosing, "FEW", 7)
         draw(home, 8)
         photos.add("~/Pictures")
@@ -127,13 +127,13 @@ def test_an_existing_collection_is_checked(home):
     with Photos.open_or_create("photos.bp", model=hasher) as photos:
         photos.add("~/Pictures")
     other = bp.create("itq", bits=16, seed=1).fit(SCENES)
-    with pytest.raises(ValueError, match="which do not compare with those by"):
+    with pytest.raises(ValueError, match="cannot be compared with those of"):
         Photos.open_or_create("photos.bp", model=other)
-    with pytest.raises(ValueError, match="holds codes of 16 bits, not of 48"):
+    with pytest.raises(ValueError, match="has codes of 16 bits, not 48"):
         Photos.open_or_create("photos.bp", bits=48)
     with pytest.raises(ValueError, match="on pixels features, not on gist features"):
         Photos.open_or_create("photos.bp", features="gist")
-    with pytest.raises(ValueError, match="a model has its own bits and features"):
+    with pytest.raises(ValueError, match="a model already has bits and features"):
         Photos.open_or_create("photos.bp", model=hasher, bits=16)
     Photos.open_or_create("photos.bp", bits=16, features="pixels").close()
     with pytest.raises(FileNotFoundError, match="not a model folder"):
@@ -187,16 +187,16 @@ def test_a_label_and_a_number_limit_the_hits(photos):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("~/Pictures", "Pictures: a folder; name one image file"),
+        ("~/Pictures", "Pictures: is a folder; give one image file"),
         ("", "is empty"),
-        (["a.jpg", "b.jpg"], "search takes one image .* got list"),
-        (np.zeros((8, 8), np.uint8), r"uint8 of shape \(height, width, 3\)"),
+        (["a.jpg", "b.jpg"], "search expects one image .* got list"),
+        (np.zeros((8, 8), np.uint8), r"uint8 array of shape \(height, width, 3\)"),
         (np.zeros((8, 8, 3)), r"got float64 of shape \(8, 8, 3\)"),
-        (bp.Codes.from_signs(np.ones((2, 32))), "one image or its code, got 2 codes"),
+        (bp.Codes.from_signs(np.ones((2, 32))), "one image or one code, got 2 codes"),
         (bp.Codes.from_signs(np.ones((1, 16))), "16"),
     ],
 )
-def test_other_queries_are_refused_in_one_sentence(photos, query, message):
+def test_search_invalid_query_raises(photos, query, message):
     with pytest.raises(ValueError, match=message) as caught:
         photos.search(query)
     assert len(str(caught.value).splitlines()) == 1
@@ -213,7 +213,7 @@ def test_a_hit_that_is_removed_meanwhile_is_not_found(photos):
         return found
 
     photos.index.search = search_and_remove
-    with pytest.raises(ValueError, match="no id"):  # which was removed at each of three tries
+    with pytest.raises(ValueError, match="no id"):  # a hit is removed in each of three attempts
         photos.search(SCENES.pixels[0])
     hits = photos.search(SCENES.pixels[0], k=12)
     assert len(hits) == len(photos) == 9

@@ -10,7 +10,7 @@ from bitprint.photos.kept import KeptFeatures, discard_kept
 PICTURES = [Picture(f"/album/{name}.jpg", 10, 20) for name in ("a", "b\udcff", "c")]
 
 
-def test_features_come_back_for_the_same_file_and_kind_alone(tmp_path):
+def test_kept_features_match_file_and_digest(tmp_path):
     vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
     folder = tmp_path / "kept"
     assert KeptFeatures(folder, "gist").get(PICTURES[0]) is None
@@ -33,7 +33,7 @@ def test_features_come_back_for_the_same_file_and_kind_alone(tmp_path):
     discard_kept(folder)
 
 
-def test_what_others_put_there_stays(tmp_path):
+def test_discard_kept_leaves_other_files(tmp_path):
     folder = tmp_path / "kept"
     folder.mkdir()
     others = ["mine.npz", "notes.txt", "000000.npz.old", "000001.npy", "sub/000002.npz"]
@@ -56,14 +56,14 @@ def test_index_add_leaves_a_folder_that_it_did_not_make(photos, album, tmp_path)
     assert (folder / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused_at_once(tmp_path, monkeypatch):
+def test_kept_features_with_a_file_as_folder_raises(tmp_path, monkeypatch):
     def never(*arguments):
         raise AssertionError("a picture was decoded")
 
     monkeypatch.setattr(learning, "decode_ahead", never)
     Image.fromarray(draw_shapes(1).pixels[0]).save(tmp_path / "a.png")
     (tmp_path / "photos.bp.features").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"photos\.bp\.features: is a file, where a folder"):
+    with pytest.raises(FileExistsError, match=r"photos\.bp\.features: is a file, but a folder"):
         Photos.learn(tmp_path / "photos.bp", tmp_path, bits=2, features="gist")
     assert (tmp_path / "photos.bp.features").read_text() == "mine"
     assert not (tmp_path / "photos.bp").exists()

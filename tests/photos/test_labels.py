@@ -10,7 +10,7 @@ from bitprint.photos.encoder import Encoder
 
 @pytest.fixture
 def table(tmp_path):
-    """A function that writes a CSV: names of files in the album with their labels."""
+    """Return a function that writes a CSV of album files with labels."""
 
     def write(**labels):
         path = tmp_path / "list.csv"
@@ -22,7 +22,7 @@ def table(tmp_path):
 
 
 def labels(photos):
-    """The labels of every picture that has some, by the name of its file."""
+    """Return the labels of all labeled images by file name."""
     ids = photos.index.ids()
     items = zip(ids, photos.index.items(ids), strict=True)
     return {Path(id_).name: item.labels for id_, item in items if item.labels}
@@ -104,7 +104,7 @@ def test_a_folder_around_what_is_held_gives_its_labels_with_sync(photos, album):
 
 
 def renew(old, new):
-    """Rename a file as `cp` and `rm` do, with a new date."""
+    """Rename a file by copying it, which changes its modification time."""
     new.write_bytes(old.read_bytes())
     old.unlink()
 
@@ -147,7 +147,7 @@ def test_a_file_that_changed_beyond_its_beginning_is_encoded_again(photos, tmp_p
     Image.fromarray(pixels).save(folder / "a.bmp")
     photos.add(folder)
     before = photos.index.codes(photos.index.ids())
-    pixels[:100, :128] = 255  # rows of a BMP begin at the bottom
+    pixels[:100, :128] = 255  # BMP stores the bottom row first
     Image.fromarray(pixels).save(folder / "b.bmp")
     os.utime(folder / "b.bmp", (2e9, 2e9))
     (folder / "a.bmp").unlink()

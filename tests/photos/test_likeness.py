@@ -9,7 +9,7 @@ from bitprint.photos.likeness import ALIKE, SIDE, differences, reduce_pixels
 
 
 def reduced(*images):
-    """Pictures as they are compared, of images of any size."""
+    """Reduce images of any size for comparison."""
     return reduce_pixels(np.stack([np.asarray(image.resize((SIDE, SIDE))) for image in images]))
 
 
@@ -18,7 +18,7 @@ def difference(one, other):
 
 
 def brute_force(one, other):
-    """The definition, cell by cell."""
+    """Compute the difference with plain loops."""
     levels = []
     for pixels in (one, other):
         values = pixels.astype(float) - pixels.mean()
@@ -47,7 +47,7 @@ def test_differences_are_those_of_the_definition():
     assert min(expected) > ALIKE
 
 
-def test_many_pairs_are_compared_as_few_are():
+def test_differences_do_not_depend_on_batches():
     found = reduce_pixels(draw_shapes(40, size=SIDE).pixels)
     one, other = np.triu_indices(40, 1)
     whole = differences(found, one, other)
@@ -97,27 +97,27 @@ def test_noise_does_not_make_plain_pictures_differ():
     ("one", "other"),
     [("black", "#0a0a0a"), ("#3c3c3c", "white"), ("#c80000", "#640000"), ("#604040", "#406040")],
 )
-def test_plain_pictures_differ_by_their_colour(one, other):
-    plain = [Image.new("RGB", (SIDE, SIDE), colour) for colour in (one, other)]
+def test_uniform_images_of_different_colors_differ(one, other):
+    plain = [Image.new("RGB", (SIDE, SIDE), color) for color in (one, other)]
     assert difference(*plain) > ALIKE
     assert difference(plain[0], plain[0]) == 0
 
 
-@pytest.mark.parametrize("colour", ["black", "#3c3c3c", "#c80000", "white"])
-def test_plain_pictures_are_alike_however_they_were_saved(colour):
-    plain, file = Image.new("RGB", (320, 240), colour), io.BytesIO()
+@pytest.mark.parametrize("color", ["black", "#3c3c3c", "#c80000", "white"])
+def test_plain_pictures_are_alike_however_they_were_saved(color):
+    plain, file = Image.new("RGB", (320, 240), color), io.BytesIO()
     plain.save(file, "JPEG", quality=30)
     assert difference(plain, Image.open(file)) <= ALIKE
 
 
-def test_the_colour_of_faint_but_visible_pictures_does_not_count():
+def test_mean_color_of_nonuniform_images_is_ignored():
     faint = draw_shapes(10, size=SIDE).pixels // 4
     found = reduce_pixels(np.concatenate([faint, faint + 60]))
-    assert not found.plain.any()
+    assert not found.uniform.any()
     assert np.all(differences(found, np.arange(10), np.arange(10, 20)) == 0)
 
 
-def test_colour_counts():
+def test_different_colors_differ():
     grey = np.tile(np.linspace(40, 200, SIDE, dtype=np.uint8), (SIDE, 1))
     red, blue = (np.zeros((SIDE, SIDE, 3), np.uint8) for _ in range(2))
     red[..., 0] = blue[..., 2] = grey

@@ -9,7 +9,6 @@ from bitprint.photos.files import (
     content_digest,
     is_gone,
     list_pictures,
-    printable,
 )
 from bitprint.photos.sources import list_some
 
@@ -46,10 +45,12 @@ def test_pictures_of_other_formats_are_counted(tmp_path):
     listing = list_pictures(tmp_path)
     assert (listing.pictures, listing.skipped) == ([], [])
     assert listing.left_out == [(tmp_path / name).as_posix() for name in others]
-    with pytest.raises(ValueError, match="no pictures found") as caught:
+    with pytest.raises(ValueError, match="no images found") as caught:
         list_some([tmp_path])
     assert ".jpg, .png, " in str(caught.value).replace(".jpe, .jpeg, ", "")
-    assert "; 3 pictures of other formats left out (1 .dng, 1 .psd, 1 .jxl)" in str(caught.value)
+    assert "; 3 images in unsupported formats left out (1 .dng, 1 .psd, 1 .jxl)" in str(
+        caught.value
+    )
 
 
 def test_links_lead_to_files_but_not_to_folders(tmp_path):
@@ -63,7 +64,7 @@ def test_links_lead_to_files_but_not_to_folders(tmp_path):
     assert listing.skipped == [((tmp_path / "album" / "broken.jpg").as_posix(), "no such file")]
 
 
-def test_links_to_folders_are_told(tmp_path):
+def test_linked_folders_are_in_left_out(tmp_path):
     write(tmp_path / "disk" / "2020" / "a.jpg")
     write(tmp_path / "album" / "b.jpg")
     (tmp_path / "album" / "sub").mkdir()
@@ -74,7 +75,7 @@ def test_links_to_folders_are_told(tmp_path):
     assert list_pictures(tmp_path / "album").left_out == links
     assert list_some([tmp_path / "album", tmp_path / "disk"]).left_out == []
     (tmp_path / "album" / "b.jpg").unlink()
-    with pytest.raises(ValueError, match=r"no pictures found .*; 2 linked folders left out \(/"):
+    with pytest.raises(ValueError, match=r"no images found .*; 2 linked folders left out \(/"):
         list_some([tmp_path / "album"])
 
 
@@ -103,7 +104,7 @@ def test_a_csv(tmp_path):
 def test_a_csv_of_another_system_or_typed_by_hand(tmp_path):
     write(tmp_path / "sub" / "a.jpg")
     write(tmp_path / "b.jpg")
-    rows = ["file,label", "sub\\a.jpg,x", " b.jpg ,y", "sub\\gone.jpg,z", " ../" + "c" * 300 + ",z"]
+    rows = ["file,label", "sub\\a.jpg,x", " b.jpg ,y", "sub\\gone.jpg,z", "c" * 300 + ",z"]
     table = write(tmp_path / "list.csv", "\r\n".join(rows).encode())
     listing = list_pictures(table)
     assert names(listing, tmp_path) == ["b.jpg", "sub/a.jpg"]
@@ -120,13 +121,13 @@ def test_a_csv_may_name_files_with_spaces_and_backslashes(tmp_path):
 
 def test_csv_errors(tmp_path):
     table = write(tmp_path / "list.csv", b"path\na.jpg\n")
-    with pytest.raises(ValueError, match=r"list\.csv: the first line must name a column file"):
+    with pytest.raises(ValueError, match=r"list\.csv: the header needs a column file"):
         list_pictures(table)
     write(table, b"file,label\n,x\n")
-    with pytest.raises(ValueError, match=r"list\.csv, line 2: the name of a file is missing"):
+    with pytest.raises(ValueError, match=r"list\.csv, line 2: the file name is missing"):
         list_pictures(table)
     write(table, b"file,label\n ,x\n")
-    with pytest.raises(ValueError, match=r"list\.csv, line 2: the name of a file is missing"):
+    with pytest.raises(ValueError, match=r"list\.csv, line 2: the file name is missing"):
         list_pictures(table)
     write(table, b"file,label\na.jpg,x\nb.jpg," + b"y" * 200_000 + b"\n")
     with pytest.raises(ValueError, match=r"list\.csv, line 3: not CSV \(field larger than"):
@@ -164,11 +165,11 @@ def test_empty_cells_at_the_end_do_no_harm(tmp_path):
     ("content", "message"),
     [
         (b"file,label\na.jpg,x\na.jpg,cat,dog\n", r"list\.csv, line 3: more cells than columns"),
-        (b"file,label\na.jpg,caf\xe9\n", r"line 2: the label caf\\udce9 is not in UTF-8; save"),
-        (b"file;label\na.jpg;cat\n", r"list\.csv: columns are separated by ;, save it with commas"),
-        (b'"file";"label"\na.jpg;cat\n', "columns are separated by ;, save it with commas"),
-        (b"file\tlabel\na.jpg\tcat\n", "columns are separated by tabs, save it with commas"),
-        (b"file,label,Label\na.jpg,cat,dog\n", "names the column label more than once"),
+        (b"file,label\na.jpg,caf\xe9\n", r"line 2: the label caf\\udce9 is not UTF-8; save"),
+        (b"file;label\na.jpg;cat\n", r"list\.csv: columns are separated by ;; use commas"),
+        (b'"file";"label"\na.jpg;cat\n', "columns are separated by ;; use commas"),
+        (b"file\tlabel\na.jpg\tcat\n", "columns are separated by tabs; use commas"),
+        (b"file,label,Label\na.jpg,cat,dog\n", "header has the column label more than once"),
     ],
 )
 def test_a_csv_that_would_lose_labels_is_refused(tmp_path, content, message):
@@ -212,8 +213,3 @@ def test_gone_means_that_nothing_is_there(tmp_path):
     assert is_gone(str(tmp_path))
     (tmp_path / "link.jpg").symlink_to(file)
     assert not is_gone(str(tmp_path / "link.jpg"))
-
-
-def test_names_are_safe_to_print():
-    assert printable("plain ü 日本.jpg") == "plain ü 日本.jpg"
-    assert printable(os.fsdecode(b"\xff\n\x1b.jpg")) == "\\udcff\\n\\x1b.jpg"

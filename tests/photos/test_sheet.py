@@ -12,7 +12,7 @@ from bitprint.photos.sheet import Tile, contact_sheet
 
 
 class Reader(HTMLParser):
-    """The elements of a page, each with its attributes, and its text."""
+    """Parse the elements, attributes and text of a page."""
 
     def __init__(self, page):
         super().__init__()
@@ -55,7 +55,7 @@ def test_names_cannot_become_markup(tmp_path, name):
     plain = Reader(contact_sheet("x", [Tile(str(tmp_path / "no.png"), "x")] * 2))
     page = contact_sheet(os.fsdecode(name), [Tile(path, os.fsdecode(name))] * 2)
     read = Reader(page.encode().decode())
-    swap = {"div": "img"}  # the plain one has no picture
+    swap = {"div": "img"}  # the reference page has no image
     assert [tag for tag, _ in read.elements] == [swap.get(tag, tag) for tag, _ in plain.elements]
     for tag, attributes in read.elements:
         assert not any(key.startswith("on") for key in attributes), tag

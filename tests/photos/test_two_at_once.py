@@ -1,4 +1,4 @@
-"""Two processes that work on one collection: here the other one comes in between, on purpose."""
+"""Concurrent changes of one collection by another process."""
 
 import pytest
 from PIL import Image
@@ -15,7 +15,7 @@ def photos(encoder, tmp_path, album):
 
 @pytest.fixture
 def meanwhile(photos, monkeypatch):
-    """Let a second opener do something, once, just after a function of the collection is done."""
+    """Return a function that runs a task on a second connection after a given call."""
 
     def arrange(owner, name, task):
         original = getattr(owner, name)
@@ -42,7 +42,7 @@ def names(photos):
     return sorted(path.rpartition("/")[2] for path in photos.index.ids())
 
 
-def test_what_another_sync_has_done_is_done(photos, album, meanwhile):
+def test_sync_after_a_concurrent_sync(photos, album, meanwhile):
     change(album)
     done = []
     meanwhile(collection, "find_moved", lambda other: done.append(other.sync()))
@@ -52,13 +52,13 @@ def test_what_another_sync_has_done_is_done(photos, album, meanwhile):
     assert names(photos) == sorted(path.name for path in album.rglob("*.png"))
 
 
-def test_sync_encodes_what_is_new_though_another_removed_the_rest(photos, album, meanwhile):
+def test_sync_after_a_concurrent_remove(photos, album, meanwhile):
     change(album)
     meanwhile(
         collection, "find_moved", lambda other: other.remove([album / "cats", album / "00.png"])
     )
     synced = photos.sync()
-    # Of what was removed by hand, the files that are there come again.
+    # Removed images whose files still exist are added again.
     assert (synced.new, synced.moved, synced.removed) == (5, [], [])
     assert names(photos) == sorted(path.name for path in album.rglob("*.png"))
 

@@ -18,7 +18,7 @@ def names(paths):
 def test_a_folder_of_named_pictures_that_is_missing_is_refused(photos, album, table):
     photos.add(table)
     away = album.rename(album.with_name("album.off"))
-    with pytest.raises(FileNotFoundError, match="album: no such folder any more; mount"):
+    with pytest.raises(FileNotFoundError, match="album: folder not found; mount"):
         photos.sync()
     assert (len(photos.index), photos.index.labels()) == (3, ["a", "b", "c"])
     away.rename(album)
@@ -27,13 +27,13 @@ def test_a_folder_of_named_pictures_that_is_missing_is_refused(photos, album, ta
 
 def test_a_folder_of_named_pictures_that_is_empty_is_refused(photos, album, table):
     photos.add(table)
-    for path in (album / "cats").iterdir():  # below a folder of which pictures are left
+    for path in (album / "cats").iterdir():  # its parent still contains images
         path.unlink()
-    with pytest.raises(ValueError, match="cats: none of its 1 pictures is there any more; mount"):
+    with pytest.raises(ValueError, match=r"cats: all images of this folder are missing \(1\)"):
         photos.sync()
     assert len(photos.index) == 3
     (album / "cats").rmdir()
-    with pytest.raises(FileNotFoundError, match="cats: no such folder any more; mount"):
+    with pytest.raises(FileNotFoundError, match="cats: folder not found; mount"):
         photos.sync()
     photos.remove([album / "cats"])
     (album / "00.png").unlink()
@@ -67,7 +67,7 @@ def test_an_inbox_that_was_emptied_into_an_archive(photos, album):
     assert photos.sync() == (0, 8, [], [], [], [], 0)
     for path in (album / "dogs").glob("*"):
         path.unlink()
-    with pytest.raises(ValueError, match="dogs: none of its 8 pictures"):
+    with pytest.raises(ValueError, match="dogs: all images of this folder are missing"):
         photos.sync()
 
 
@@ -76,12 +76,12 @@ def test_pictures_of_a_sub_folder_that_is_empty_stay(photos, album, tmp_path):
     (album / "cats" / "01.png").rename(album / "cats" / "2020" / "01.png")
     photos.add(album)
     shutil.move(album / "cats", tmp_path / "disk")
-    (album / "cats").mkdir()  # where the disk belongs
+    (album / "cats").mkdir()  # the mount point
     (album / "00.png").unlink()
     synced = photos.sync()
     [(place, reason)] = synced.skipped
     assert place == (album.resolve() / "cats").as_posix()
-    assert reason.startswith("empty now, 4 of its pictures stay in the index; mount the disk")
+    assert reason.startswith("folder is empty, 4 of its images stay in the index; mount its disk")
     assert (names(synced.removed), len(photos.index)) == (["00.png"], 11)
     (album / "cats").rmdir()
     shutil.move(tmp_path / "disk", album / "cats")

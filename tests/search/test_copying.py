@@ -36,7 +36,7 @@ def places(tmp_path):
 def milvus_places(tmp_path):
     pytest.importorskip("pymilvus", reason="Milvus needs pip install .[milvus]")
     pytest.importorskip("milvus_lite", reason="Milvus needs pip install .[milvus]")
-    with create(f"milvus://{tmp_path}/a.db?index=kept", 8):  # so that its engine starts once
+    with create(f"milvus://{tmp_path}/a.db?index=kept", 8):  # keeps the engine running
         yield lambda: f"milvus://{tmp_path}/a.db?index=copied"
 
 
@@ -58,7 +58,7 @@ def source(places):
 
 @pytest.fixture
 def integers(places):
-    """A hundred codes of 64 bits, and no more than that."""
+    """100 codes of 64 bits, without paths and labels."""
     place = places()
     with create(place, 64) as index:
         index.add(range(1000, 1100), random_codes(100, 64))
@@ -66,7 +66,7 @@ def integers(places):
 
 
 def content(place):
-    """All that an index holds, read in one go."""
+    """Return the full contents of an index."""
     with open_index(place) as index:
         ids = index.ids()
         return (
@@ -78,7 +78,7 @@ def content(place):
 
 
 def start_copy(source, target, batches):
-    """Copy, and fail after so many batches."""
+    """Start a copy that fails after `batches` batches."""
 
     def fail(done, total):
         if done >= 16 * batches:
@@ -88,7 +88,7 @@ def start_copy(source, target, batches):
         copy_index(source, target, progress=fail)
 
 
-def test_a_copy_holds_all_that_its_source_holds(source, places):
+def test_a_copy_equals_its_source(source, places):
     target, calls = places(), []
     copied = copy_index(source, target, progress=lambda *call: calls.append(call))
     assert (copied.new, copied.kept) == (len(NAMES) - 1, 0)
@@ -133,8 +133,8 @@ def test_an_empty_index(places, postgres_places, bits):
     assert content(target) == ((bits, None, 0, [], []), [], [], {"a": b"1"})
 
 
-def test_the_checksum_is_that_of_everything_in_order(source, places, monkeypatch):
-    """Written down here once more, without batches."""
+def test_the_checksum_covers_all_contents_in_order(source, places, monkeypatch):
+    """The expected checksum is computed here without batches."""
     (_, _, _, ids, _), packed, items, attachments = content(source)
     parts = [
         "".join(f"{name}\0" for name in ids).encode("utf-8", "surrogatepass"),
@@ -151,9 +151,9 @@ def test_the_checksum_is_that_of_everything_in_order(source, places, monkeypatch
     assert copy_index(source, places()).checksum == hashlib.sha256(digests).hexdigest()
 
 
-@pytest.mark.parametrize("store", ["local", "postgres"])
-def test_an_interrupted_copy_goes_on(source, places, postgres_places, store):
-    target = {"local": places, "postgres": postgres_places}[store]()
+@pytest.mark.parametrize("store", ["places", "postgres_places", "milvus_places"])
+def test_an_interrupted_copy_resumes(source, request, store):
+    target = request.getfixturevalue(store)()
     start_copy(source, target, batches=2)
     with open_index(target) as index:
         assert len(index) == 32
@@ -165,7 +165,31 @@ def test_an_interrupted_copy_goes_on(source, places, postgres_places, store):
     assert content(target) == content(source)
 
 
-def test_a_copy_interrupted_while_it_is_compared_goes_on(source, places):
+def test_copy_to_milvus_interrupted_in_a_batch_resumes(source, milvus_places, monkeypatch):
+    from bitprint.search.stores import milvus_collections
+    from bitprint.search.stores.milvus_connection import MilvusConnection
+
+    target, call, requests = milvus_places(), MilvusConnection.call, []
+
+    def fail_in_the_second_batch(self, method, **arguments):
+        if method == "upsert" and "code" in arguments["data"][0]:
+            requests.append(method)
+            if len(requests) == 4:
+                raise OSError("pulled the plug")
+        return call(self, method, **arguments)
+
+    monkeypatch.setattr(milvus_collections, "_BATCH_ROWS", 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusConnection, "call", fail_in_the_second_batch)
+        with pytest.raises(OSError, match="pulled the plug"):
+            copy_index(source, target)
+    with open_index(target) as index:
+        assert index.ids().tolist() == content(source)[0][3][:26]
+    assert copy_index(source, target)[:2] == (len(NAMES) - 1 - 26, 26)
+    assert content(target) == content(source)
+
+
+def test_a_copy_interrupted_during_comparison_resumes(source, places):
     target = places()
     start_copy(source, target, batches=6)
     assert MARK in content(target)[3]
@@ -195,8 +219,8 @@ copying.copy_index(sys.argv[1], sys.argv[2])
 
 
 @pytest.mark.parametrize("store", ["local", "postgres"])
-def test_a_killed_copy_goes_on(source, places, postgres_places, store):
-    """Killed after the third batch is written and before it is committed."""
+def test_a_killed_copy_resumes(source, places, postgres_places, store):
+    """The process is killed after the third batch is written, before it is committed."""
     target = {"local": places, "postgres": postgres_places}[store]()
     start_copy(source, target, batches=1)
     child = subprocess.run([sys.executable, "-c", KILLED, source, target], check=False, timeout=120)
@@ -233,7 +257,7 @@ def test_a_batch_that_arrives_damaged_is_noticed(integers, places, monkeypatch, 
         patch.setattr(Index, "add", damage)
         with pytest.raises(ValueError, match=r"1\.bp: differs from .*0\.bp.* delete the copy"):
             copy_index(integers, target)
-    assert MARK in content(target)[3]  # so that nobody takes it for finished
+    assert MARK in content(target)[3]  # the copy is marked as unfinished
     with pytest.raises(ValueError, match="differs from") as error:
         copy_index(integers, target)
     assert "\n" not in str(error.value)
@@ -265,23 +289,23 @@ def test_rows_in_another_order_are_noticed(integers, places, monkeypatch):
 
 def test_a_target_that_holds_something_else_is_refused(source, integers, places):
     before = content(integers)
-    with pytest.raises(ValueError, match=r"1\.bp: holds another index than .*0\.bp; copy to a"):
+    with pytest.raises(ValueError, match=r"1\.bp: exists and is not a copy of .*0\.bp; choose"):
         copy_index(source, integers)
     assert content(integers) == before
     target = places()
     start_copy(source, target, batches=2)
     with pytest.raises(ValueError, match="unfinished copy of another index"):
         copy_index(integers, target)
-    with pytest.raises(ValueError, match="is an unfinished copy itself; finish it first"):
+    with pytest.raises(ValueError, match="is itself an unfinished copy; finish it first"):
         copy_index(target, places())
     with open_index(target) as index:
         index.add(["stray"], codes_of(1))
-    with pytest.raises(ValueError, match="something else writes to the unfinished copy"):
+    with pytest.raises(ValueError, match="another writer changed the unfinished copy"):
         copy_index(source, target)
 
 
 @pytest.mark.parametrize("change", ["bits", "model", "order"])
-def test_what_tells_indexes_apart(places, change):
+def test_indexes_with_another_identity_are_refused(places, change):
     first, other = places(), places()
     with create(first, 12, model="a") as index:
         index.add([1, 2], codes_of(1, 2))
@@ -289,42 +313,71 @@ def test_what_tells_indexes_apart(places, change):
     with create(other, bits, model="b" if change == "model" else "a") as index:
         ids = [2, 1] if change == "order" else [1, 2]
         index.add(ids, codes_of(*ids, bits=bits))
-    with pytest.raises(ValueError, match="holds another index"):
+    with pytest.raises(ValueError, match="is not a copy of"):
         copy_index(first, other)
 
 
-@pytest.mark.parametrize("change", ["removed", "added", "replaced", "at the end"])
-def test_a_source_that_changes_meanwhile_is_noticed(integers, places, change):
+def disturbing(place, change):
+    """Return a progress function that changes an index during its copy."""
+
     def disturb(done, total):
         if done != (total if change == "at the end" else 16):
             return
-        with open_index(integers) as index:
+        with open_index(place) as index:
             if change == "removed":
                 index.remove([1050])
             else:
                 index.add([1010 if change == "replaced" else 7], random_codes(1, 64))
+            index.attach({"note": b"changed"})
 
-    target = places()
-    with pytest.raises(ValueError, match=r"0\.bp: was changed while it was copied"):
-        copy_index(integers, target, progress=disturb)
-    with pytest.raises(ValueError, match=r"unfinished copy of .* as it was before"):
+    return disturb
+
+
+CHANGES = pytest.mark.parametrize("change", ["removed", "added", "replaced", "at the end"])
+
+
+@CHANGES
+def test_a_file_that_changes_is_copied_as_it_was(integers, places, change):
+    target, before = places(), content(integers)
+    copy_index(integers, target, progress=disturbing(integers, change))
+    assert content(target) == before
+    assert content(integers) != before
+    with pytest.raises(ValueError, match="exists and is not a copy of"):
         copy_index(integers, target)
 
 
-def test_a_second_copier_is_noticed(integers, places):
+def test_a_file_changed_before_the_copy_resumes_is_refused(integers, places):
+    target = places()
+    start_copy(integers, target, batches=2)
+    disturbing(integers, "added")(16, 200)
+    with pytest.raises(ValueError, match=r"unfinished copy of .* an earlier state of"):
+        copy_index(integers, target)
+
+
+@CHANGES
+def test_a_source_that_changes_meanwhile_is_noticed(integers, places, postgres_places, change):
+    source, target = postgres_places(), places()
+    copy_index(integers, source)
+    with pytest.raises(ValueError, match="the source was changed while it was copied"):
+        copy_index(source, target, progress=disturbing(source, change))
+    with pytest.raises(ValueError, match=r"unfinished copy of .* an earlier state of"):
+        copy_index(source, target)
+
+
+def test_a_concurrent_copy_is_noticed(integers, places):
     target = places()
 
     def interfere(done, total):
         if done == 16:
             start_copy(integers, target, batches=2)
 
-    with pytest.raises(ValueError, match="something else writes to the unfinished copy"):
+    with pytest.raises(ValueError, match="another writer changed the unfinished copy"):
         copy_index(integers, target, progress=interfere)
     assert copy_index(integers, target)[:2] == (68, 32)
     assert content(target) == content(integers)
 
 
-def test_nothing_is_made_for_a_source_that_is_not_there(places, tmp_path):
+def test_a_missing_source_creates_no_target(places, tmp_path):
     with pytest.raises(FileNotFoundError):
         copy_index(places(), places())
     assert list(tmp_path.iterdir()) == []
@@ -347,5 +400,5 @@ def test_the_command(source, places):
 
 
 @pytest.mark.parametrize("words", [("copy",), ("copy", "a.bp"), ("copy", "a", "b", "c")])
-def test_the_command_wants_two_places(words):
+def test_the_command_requires_two_places(words):
     assert run(*words).exit_code == 2

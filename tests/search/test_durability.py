@@ -21,7 +21,7 @@ BITS = 40
 
 
 def code_of(key):
-    """The code of an id, which anybody can tell from the id alone."""
+    """Return a pseudo-random code that is determined by its id."""
     return np.random.default_rng(abs(key)).integers(0, 256, BITS // 8, np.uint8)
 
 
@@ -34,7 +34,7 @@ def add(index, ids):
 
 
 def stored_ids(index):
-    """Every id in insertion order, each with its own code, path and label."""
+    """Return all ids, after a check of codes, paths and labels."""
     (ids,), _ = index.within(Codes(np.zeros((1, BITS // 8), np.uint8), BITS), radius=BITS)
     ids = ids.tolist()
     nearest, distances = index.search(codes_of(ids), k=1)
@@ -49,7 +49,7 @@ def stored_ids(index):
 
 
 def operations(seed, held):
-    """An endless plan: batches added (some ids anew), batches removed, compactions."""
+    """Yield an endless sequence of additions, replacements, removals and compactions."""
     rng = random.Random(seed)
     batches = [held] if held else []
     number = seed * 100
@@ -69,7 +69,7 @@ def operations(seed, held):
 
 
 def work(path, plan, acknowledgements):
-    """Carry out a plan until killed, reporting each call that has returned."""
+    """Run a plan until killed, and acknowledge each call after it returns."""
     index = Index.open(path)
     for kind, ids in plan:
         if kind == "add":
@@ -82,7 +82,7 @@ def work(path, plan, acknowledgements):
 
 
 def in_child(task):
-    """Start a child, which runs `task(pipe)`; return its process id and the pipe's other end."""
+    """Start a child that runs `task(pipe)`; return its id and the reading end of the pipe."""
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
@@ -99,7 +99,7 @@ def in_child(task):
 
 
 def states(plan, steps):
-    """What the first `steps` calls leave behind, and what the next one would."""
+    """Return the ids stored after `steps` calls, and after the next call."""
     held = set()
     for number, (kind, ids) in enumerate(plan):
         before = set(held)
@@ -114,7 +114,7 @@ def check_integrity(path):
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_killed_at_any_moment_nothing_acknowledged_is_lost_and_nothing_is_half_there(tmp_path):
+def test_a_killed_writer_loses_no_acknowledged_call(tmp_path):
     rng = random.Random(0)
     calls = 0
     for seed in range(200):
@@ -124,12 +124,12 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost_and_nothing_is_half_t
 
         child, pipe = in_child(functools.partial(work, path, operations(seed, held)))
         with pipe:
-            # Some are killed while they open the file, most during one of their first calls.
+            # Some children are killed while they open the file, most during one of the first calls.
             acknowledged = len(pipe.read(1)) if rng.random() < 0.9 else 0
             time.sleep(rng.uniform(0, 0.03))
             os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
-            assert os.WIFSIGNALED(status), "the child failed by itself"
+            assert os.WIFSIGNALED(status), "the child failed before it was killed"
             acknowledged += len(pipe.read())
 
         with Index.open(path) as index:
@@ -143,7 +143,7 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost_and_nothing_is_half_t
 
 
 def test_a_full_disk_loses_nothing_acknowledged(tmp_path):
-    """A limit on the size of files stands for the disk."""
+    """A limit on the file size simulates a full disk."""
     path = tmp_path / "a.bp"
     Index.create(path, BITS).close()
 
@@ -176,7 +176,7 @@ def test_a_full_disk_loses_nothing_acknowledged(tmp_path):
     check_integrity(path)
 
 
-def test_readers_in_other_processes_see_each_batch_whole_as_it_is_written(tmp_path):
+def test_readers_in_other_processes_see_complete_batches(tmp_path):
     path = tmp_path / "a.bp"
     Index.create(path, BITS).close()
     anything = Codes(np.zeros((1, BITS // 8), np.uint8), BITS)
@@ -195,7 +195,7 @@ def test_readers_in_other_processes_see_each_batch_whole_as_it_is_written(tmp_pa
     child, pipe = in_child(write)
     sizes, written = [], 0
     with pipe, Index.open(path) as index:
-        index.within(anything, radius=BITS)  # the first search compiles, while nothing is written
+        index.within(anything, radius=BITS)  # compile before the writer starts
         (tmp_path / "ready").touch()
         while part := pipe.read(1):
             written += len(part)
@@ -209,13 +209,13 @@ def test_readers_in_other_processes_see_each_batch_whole_as_it_is_written(tmp_pa
     assert len(set(sizes)) > 2
 
 
-def test_a_second_writer_waits_or_says_that_it_gave_up(tmp_path):
+def test_a_second_writer_waits_or_times_out(tmp_path):
     path = tmp_path / "a.bp"
     with Index.create(path, BITS) as first, Index.open(path, timeout=0.05) as hasty:
         blocker = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         blocker.execute("BEGIN IMMEDIATE")
         for call in (lambda: add(hasty, [1]), lambda: hasty.compact()):
-            with pytest.raises(TimeoutError, match="another writer holds the index"):
+            with pytest.raises(TimeoutError, match="another process is writing to this index"):
                 call()
         assert stored_ids(hasty) == set()
         release = threading.Timer(0.3, lambda: blocker.execute("COMMIT"))
@@ -229,8 +229,9 @@ def test_a_second_writer_waits_or_says_that_it_gave_up(tmp_path):
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-    """A file with every kind of row in it, closed, and the answers it gives."""
+    """A closed file with all kinds of rows and trees of several pages, and its contents."""
     path = tmp_path_factory.mktemp("sample") / "a.bp"
+    attachments = {f"{number:03}" + "/long" * 150: bytes([number]) * 900 for number in range(40)}
     with Index.create(path, BITS, model="itq") as index:
         add(index, range(600))
         index.add(range(600, 700), codes_of(range(600, 700)))
@@ -239,6 +240,7 @@ def sample(tmp_path_factory):
         add(index, range(700, 900))
         add(index, range(50, 90))
         index.remove([51, 53, 701])
+        index.attach({"model/model.json": b"{}", "unfinished copy": b"1", **attachments})
     return path, answers(path)
 
 
@@ -247,11 +249,12 @@ def answers(path):
         queries = codes_of(range(0, 900, 100))
         ids, distances = index.search(queries, 900)
         held = sorted(ids[0][distances[0] >= 0].tolist())
-        labelled = index.search(queries, 30, "1")
+        labeled = index.search(queries, 30, "1")
         return (
             (len(index), index.model, ids.tolist(), distances.tolist()),
-            [array.tolist() for array in labelled],
-            index.items(held),
+            [array.tolist() for array in labeled],
+            (index.items(held), index.labels()),
+            [index.attachments(prefix) for prefix in ("", "model/", "unfinished copy", "01")],
         )
 
 
@@ -267,14 +270,13 @@ def test_a_truncated_file_is_refused(sample, tmp_path):
             answers(damaged)
 
 
-def test_a_flipped_byte_is_refused_or_makes_no_difference(sample, tmp_path):
+def refusals_of_flips(sample, folder, places, rng):
+    """Change one byte at each place; return the error messages. Without one, nothing may differ."""
     path, expected = sample
     content = path.read_bytes()
-    rng = random.Random(0)
-    damaged = tmp_path / "a.bp"
-    used = [place for place, byte in enumerate(content) if byte]
+    damaged = folder / "a.bp"
     messages = []
-    for place in [*range(110), *rng.sample(used, 400)]:
+    for place in places:
         flipped = bytearray(content)
         flipped[place] ^= rng.choice([1, 2, 4, 8, 16, 32, 64, 128, 255])
         damaged.write_bytes(flipped)
@@ -285,10 +287,26 @@ def test_a_flipped_byte_is_refused_or_makes_no_difference(sample, tmp_path):
         except (ValueError, OSError) as error:
             messages.append(str(error))
         else:
-            assert found == expected
-    assert len(messages) > 350
+            assert found == expected, f"byte {place % 16_384} of page {place // 16_384}"
     assert all(message.startswith(f"{damaged}: ") for message in messages)
     assert not any("\n" in message for message in messages)
+    return messages
+
+
+def test_a_flipped_byte_is_refused_or_makes_no_difference(sample, tmp_path):
+    used = [place for place, byte in enumerate(sample[0].read_bytes()) if byte]
+    rng = random.Random(0)
+    places = [*range(110), *rng.sample(used, 400)]
+    assert len(refusals_of_flips(sample, tmp_path, places, rng)) > 350
+
+
+def test_a_flipped_page_header_is_noticed_or_harmless(sample, tmp_path):
+    """The first 24 bytes of a page are its header and the places of its first rows."""
+    pages = range(0, sample[0].stat().st_size, 16_384)
+    assert len(pages) > 10
+    places = [page + place for page in pages for place in range(24 if page else 124)]
+    refused = refusals_of_flips(sample, tmp_path, places, random.Random(0))
+    assert len(refused) > len(places) / 4
 
 
 def test_a_newer_version_is_refused(sample, tmp_path):
@@ -297,7 +315,7 @@ def test_a_newer_version_is_refused(sample, tmp_path):
     with contextlib.closing(sqlite3.connect(newer)) as db:
         db.execute("UPDATE meta SET value = '2' WHERE key = 'version'")
         db.commit()
-    with pytest.raises(ValueError, match="an index of version 2, this is version 1; upgrade"):
+    with pytest.raises(ValueError, match="index format version 2 is not supported"):
         Index.open(newer)
 
 
@@ -326,7 +344,7 @@ def test_missing_and_existing_files_are_refused(sample, tmp_path):
         Index.create(sample[0], BITS)
     assert sample[0].read_bytes() == content
     with Index.open(sample[0]), pytest.raises(FileExistsError, match="exists already"):
-        Index.create(sample[0], BITS)  # while it is open, its log exists, too
+        Index.create(sample[0], BITS)  # the log exists while the index is open
     (tmp_path / "b.bp-wal").write_bytes(b"left over")
     with pytest.raises(FileExistsError, match="left over"):
         Index.create(tmp_path / "b.bp", BITS)
@@ -341,13 +359,22 @@ def test_a_process_killed_while_it_creates_leaves_no_index(tmp_path):
     child, pipe = in_child(task)
     pipe.close()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert list(tmp_path.iterdir()) == []
     with Index.create(tmp_path / "a.bp", BITS) as index:
         add(index, [1])
         assert stored_ids(index) == {1}
 
 
+def test_a_pipe_is_refused_as_an_index(tmp_path):
+    os.mkfifo(tmp_path / "a.bp")
+    with pytest.raises(ValueError, match=r"a\.bp: not a file, so not a bitprint index"):
+        Index.open(tmp_path / "a.bp")
+    with pytest.raises(FileExistsError, match="exists already"):
+        Index.create(tmp_path / "a.bp", BITS)
+
+
 def test_an_index_is_created_where_the_file_system_has_no_links(tmp_path, monkeypatch):
-    def refuse(source, target):
+    def refuse(source, target, **options):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)

@@ -7,24 +7,24 @@ from hypothesis import strategies as st
 from numba import njit
 
 from bitprint.search import flat, kernels
-from bitprint.words import as_planes, as_words
+from bitprint.utils.words import as_planes, as_words
 
 DISPATCHERS = (kernels.scan_nearest, kernels.count_within, kernels.place_within)
 
 
 def naive_distances(queries, codes):
-    """All distances of packed codes, bit by bit; shape (Q, N)."""
+    """Return all distances of packed codes, shape (Q, N), computed from single bits."""
     ones = np.unpackbits(queries, axis=1)[:, None] != np.unpackbits(codes, axis=1)[None]
     return ones.sum(axis=2)
 
 
 def naive_ranking(distances, alive):
-    """Live positions of one query's distances, by distance and then by position."""
+    """Return the live positions, by distance, then by position."""
     return [i for i in np.argsort(distances, kind="stable") if alive[i]]
 
 
 def with_spare_columns(planes, rng):
-    """A database with room to grow, whose room is filled with codes that must not be found."""
+    """Append unused columns, whose codes must not be found."""
     return np.hstack([planes, rng.integers(0, 2**63, (len(planes), 37), dtype=np.uint64)])
 
 
@@ -78,7 +78,7 @@ def test_search_equals_the_naive_ranking(bits, size, count, k, kind, removed, th
 @pytest.mark.parametrize("size", [63, 64, 65, 127, 128, 1023, 1024, 1025, 1087, 1088, 2048, 2049])
 @pytest.mark.parametrize("bits", [64, 65])
 def test_the_edges_of_groups_and_blocks(size, bits):
-    """The last code is the nearest, so that no edge may swallow it."""
+    """The last code is the nearest, so that an error at an edge would lose it."""
     rng = np.random.default_rng(size)
     codes = random_codes(rng, size, bits)
     search_all_ways(codes[-1:], codes, 1, 0, None)
@@ -87,16 +87,16 @@ def test_the_edges_of_groups_and_blocks(size, bits):
 
 @pytest.mark.parametrize("bits", [64, 128, 192])
 @pytest.mark.parametrize("k", [1, 2, 100])
-def test_codes_that_come_ever_closer(bits, k):
-    """Every code is accepted when it is met, and most candidates are dropped again."""
+def test_codes_with_decreasing_distances(bits, k):
+    """Every code is accepted at first, and most candidates are dropped later."""
     ones = np.sort(np.arange(3000) * (bits + 1) // 3000)[::-1]
     codes = np.packbits(np.arange(bits) < ones[:, None], axis=1)
     search_all_ways(np.zeros((1, bits // 8), np.uint8), codes, k, 2, None)
 
 
 @pytest.mark.parametrize("k", [1, 3, 4, 10])
-def test_the_search_may_end_at_any_moment(k):
-    """Also just after candidates were dropped, with ties among those that are still needed."""
+def test_the_search_is_correct_at_any_end(k):
+    """Also right after candidates were dropped, with ties at the limit."""
     distances = 128 - np.arange(384) // 3
     planes = as_planes(np.packbits(np.arange(128) < distances[:, None], axis=1))
     query = np.zeros((1, 2), np.uint64)
@@ -105,7 +105,7 @@ def test_the_search_may_end_at_any_moment(k):
         assert flat.nearest(query, planes, count, k, None)[0].tolist() == [best.tolist()]
 
 
-def test_equal_codes_come_in_the_order_of_insertion():
+def test_equal_codes_are_in_insertion_order():
     codes = np.full((2500, 8), 0b1011, np.uint8)
     words, planes = as_words(codes[:1]), as_planes(codes)
     positions, distances = flat.nearest(words, planes, 2500, 1200, None)
@@ -115,8 +115,8 @@ def test_equal_codes_come_in_the_order_of_insertion():
 
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("queries", [1, 2, 40, 300])
-def test_the_split_among_threads_does_not_show(monkeypatch, threads, queries):
-    """Ties across the cuts included: 12-bit codes have few distances."""
+def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, threads, queries):
+    """12-bit codes have few distances, so that ties span several parts."""
     rng = np.random.default_rng(threads)
     words = as_words(random_codes(rng, queries, 12))
     planes = as_planes(random_codes(rng, 20_000, 12))
@@ -144,7 +144,7 @@ def test_words_and_planes_hold_the_bytes_and_zeros(size, width):
 
 
 def test_nothing_compiles_after_the_warm_up():
-    """Whatever the width, the removals and the flags of the arrays: one signature each."""
+    """There is one signature for all widths, removal flags and array flags."""
     flat.warm_up()
     before = [list(dispatcher.signatures) for dispatcher in DISPATCHERS]
     assert [len(signatures) for signatures in before] == [1, 1, 1]
@@ -160,11 +160,11 @@ def test_nothing_compiles_after_the_warm_up():
     assert [list(dispatcher.signatures) for dispatcher in DISPATCHERS] == before
 
 
-def test_the_scan_is_vectorised():
-    """It reads neighbouring codes at once: no code is gathered one by one into a vector."""
+def test_the_scan_is_vectorized():
+    """The scan loads adjacent codes as vectors and needs no gather instructions."""
     flat.warm_up()
     (signature,) = kernels.scan_nearest.signatures
-    fresh = njit(nogil=True)(kernels.scan_nearest.py_func)  # the cache keeps no assembly
+    fresh = njit(nogil=True)(kernels.scan_nearest.py_func)  # cached functions have no assembly
     fresh.compile(signature)
     assembly = fresh.inspect_asm(signature)
     if "vpopcntq" not in assembly:
@@ -178,9 +178,9 @@ def test_wrong_arguments_are_refused():
         flat.nearest(words, planes, 9, 0, None)
     with pytest.raises(ValueError, match="radius must be at least 0, got -1"):
         flat.within(words, planes, 9, -1, None)
-    with pytest.raises(ValueError, match="queries of 1 words do not compare with codes of 2"):
+    with pytest.raises(ValueError, match="queries have 1 words, but codes have 2"):
         flat.nearest(words, np.zeros((2, 9), np.uint64), 9, 1, None)
-    with pytest.raises(ValueError, match="10 codes were announced"):
+    with pytest.raises(ValueError, match="count is 10, but"):
         flat.nearest(words, planes, 10, 1, None)
     with pytest.raises(ValueError, match="8 marks"):
         flat.within(words, planes, 9, 1, np.ones(8, np.uint8))

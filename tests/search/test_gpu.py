@@ -1,4 +1,4 @@
-"""Search on a GPU: the same answers as a scan on the CPU, on every device there is."""
+"""GPU search returns the results of a CPU scan, on all available devices."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import bitprint as bp
 from bitprint.search import flat, gpu
 from bitprint.search.gpu import GpuIndex
-from bitprint.words import as_planes, as_words
+from bitprint.utils.words import as_planes, as_words
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -21,7 +21,7 @@ def tensors(device, queries, packed, alive=None):
 
 
 def random_codes(seed, count, width, distinct):
-    """Few distinct codes, so that most distances are ties."""
+    """Return few distinct codes, so that most distances are ties."""
     rng = np.random.default_rng(seed)
     pool = rng.integers(0, 256, (distinct, width), dtype=np.uint8)
     return pool[rng.integers(distinct, size=count)]
@@ -38,15 +38,15 @@ def random_codes(seed, count, width, distinct):
     distinct=st.integers(1, 30),
     removed=st.booleans(),
 )
-def test_nearest_is_what_a_scan_on_the_cpu_finds(
+def test_nearest_equals_a_scan_on_the_cpu(
     device, seed, count, queries, width, k, distinct, removed
 ):
     packed = random_codes(seed, count, width, distinct)
-    asked = random_codes(seed + 1, queries, width, distinct)
+    queried = random_codes(seed + 1, queries, width, distinct)
     alive = np.random.default_rng(seed).integers(0, 2, count, dtype=np.uint8) if removed else None
-    words, planes, marks = tensors(device, asked, packed, alive)
+    words, planes, marks = tensors(device, queried, packed, alive)
     positions, distances = gpu.nearest(words, planes, k, marks)
-    expected = flat.nearest(as_words(asked), as_planes(packed), count, k, alive)
+    expected = flat.nearest(as_words(queried), as_planes(packed), count, k, alive)
     np.testing.assert_array_equal(positions.cpu(), expected[0])
     np.testing.assert_array_equal(distances.cpu(), expected[1])
 
@@ -61,41 +61,39 @@ def test_nearest_is_what_a_scan_on_the_cpu_finds(
     radius=st.integers(0, 200),
     removed=st.booleans(),
 )
-def test_within_is_what_a_scan_on_the_cpu_finds(
-    device, seed, count, queries, width, radius, removed
-):
+def test_within_equals_a_scan_on_the_cpu(device, seed, count, queries, width, radius, removed):
     packed = random_codes(seed, count, width, 20)
-    asked = random_codes(seed + 1, queries, width, 20)
+    queried = random_codes(seed + 1, queries, width, 20)
     alive = np.random.default_rng(seed).integers(0, 2, count, dtype=np.uint8) if removed else None
-    words, planes, marks = tensors(device, asked, packed, alive)
+    words, planes, marks = tensors(device, queried, packed, alive)
     found = gpu.within(words, planes, radius, marks)
-    expected = flat.within(as_words(asked), as_planes(packed), count, radius, alive)
+    expected = flat.within(as_words(queried), as_planes(packed), count, radius, alive)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours.cpu(), theirs)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_spans_and_room_do_not_show_in_the_answers(device, monkeypatch):
-    """Many spans, and on a GPU spans that find more than there is room for."""
+def test_results_do_not_depend_on_spans_and_room(device, monkeypatch):
+    """Many spans and, on a GPU, spans with more matches than room."""
     monkeypatch.setattr(gpu, "_FIRST", 4)
     monkeypatch.setattr(gpu, "_GROWTH", 3)
     monkeypatch.setattr(gpu, "_ROOM", 16)
     monkeypatch.setattr(gpu, "_QUERIES", 7)
     monkeypatch.setattr(gpu, "_PLAIN", 100)
     packed = random_codes(0, 5000, 3, 40)
-    asked = random_codes(1, 20, 3, 40)
-    words, planes, _ = tensors(device, asked, packed)
+    queried = random_codes(1, 20, 3, 40)
+    words, planes, _ = tensors(device, queried, packed)
     for k in (1, 15, 40):
-        expected = flat.nearest(as_words(asked), as_planes(packed), 5000, k, None)
+        expected = flat.nearest(as_words(queried), as_planes(packed), 5000, k, None)
         for ours, theirs in zip(gpu.nearest(words, planes, k), expected, strict=True):
             np.testing.assert_array_equal(ours.cpu(), theirs)
-    expected = flat.within(as_words(asked), as_planes(packed), 5000, 9, None)
+    expected = flat.within(as_words(queried), as_planes(packed), 5000, 9, None)
     for ours, theirs in zip(gpu.within(words, planes, 9), expected, strict=True):
         np.testing.assert_array_equal(ours.cpu(), theirs)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_snapshot_answers_as_the_index_did(device, tmp_path):
+def test_the_gpu_copy_equals_the_index_at_its_creation(device, tmp_path):
     codes = bp.Codes.from_packed(random_codes(3, 500, 6, 50), bits=48)
     with bp.Index.create(tmp_path / "index.bp", bits=48) as index:
         index.add([f"picture {number}" for number in range(500)], codes)

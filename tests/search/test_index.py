@@ -11,7 +11,7 @@ from bitprint.search.ids import IntegerLookup
 from bitprint.search.index import Index
 
 
-def test_rows_so_small_that_all_batches_span_several_change_nothing(tmp_path, monkeypatch):
+def test_results_do_not_depend_on_the_chunk_size(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "_CHUNK", 2)
     monkeypatch.setattr(details, "_PAGE", 1)
     numbers = itertools.count()
@@ -57,22 +57,22 @@ def test_many_codes_in_several_chunks_survive_compaction(tmp_path):
             )
 
 
-def test_index_by_its_class_names_create_and_open():
+def test_the_constructor_error_names_create_and_open():
     with pytest.raises(ValueError, match=r"Index\.create\(path, bits\) or Index\.open\(path\)"):
         Index("photos.bp")
 
 
 @pytest.mark.parametrize("labels", [["cat", "dog"], [0, 1]])
-def test_labels_that_are_no_lists_name_the_form(labels, tmp_path):
+def test_labels_that_are_not_lists_show_an_example(labels, tmp_path):
     with Index.create(tmp_path / "a.bp", 12) as index:
         with pytest.raises(ValueError, match=r'such as labels=\[\["cat"\]'):
             index.add(random_codes(2, 12), labels=labels)
         assert len(index) == 0
 
 
-def test_a_path_as_a_query_names_encode(tmp_path):
+def test_a_path_as_a_query_suggests_encode(tmp_path):
     with (
         Index.create(tmp_path / "a.bp", 12) as index,
-        pytest.raises(ValueError, match=r"such as hasher\.encode\('cat\.jpg'\)$"),
+        pytest.raises(ValueError, match=r"for example with hasher\.encode\('cat\.jpg'\)$"),
     ):
         index.search("cat.jpg")

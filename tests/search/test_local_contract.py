@@ -24,9 +24,9 @@ def test_a_path_opens_the_local_index(tmp_path):
 def test_an_index_that_is_refused_is_closed(tmp_path):
     open_index(tmp_path / "a.bp", bits=12, create=True).close()
     for other in ({"bits": 16}, {"model": "dsdh"}):
-        with pytest.raises(ValueError, match="holds codes"):
+        with pytest.raises(ValueError, match=r"has codes of|were computed by"):
             open_index(tmp_path / "a.bp", **other)
-        assert [path.name for path in tmp_path.iterdir()] == ["a.bp"]  # and no log of open ones
+        assert [path.name for path in tmp_path.iterdir()] == ["a.bp"]
 
 
 def test_a_path_is_shown_as_it_is(tmp_path):
@@ -34,12 +34,12 @@ def test_a_path_is_shown_as_it_is(tmp_path):
 
 
 def test_other_addresses_are_refused():
-    with pytest.raises(ValueError, match="no index can be kept at redis://; give a path"):
+    with pytest.raises(ValueError, match="redis:// is not supported; give a path"):
         open_index("redis://localhost")
     assert not is_uri("c:/photos.bp")
 
 
 def test_attachments_are_for_a_new_index(tmp_path):
     open_index(tmp_path / "a.bp", bits=12, create=True).close()
-    with pytest.raises(ValueError, match="attachments are for a new index"):
+    with pytest.raises(ValueError, match="attachments are only for a new index"):
         open_index(tmp_path / "a.bp", attachments={"a": b""})

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from bitprint.codes import Codes
 from bitprint.search import flat, mih, mih_choice, mih_probes
 from bitprint.search.index import Index
-from bitprint.search.memory import View
+from bitprint.search.memory import Snapshot
 from bitprint.search.mih_choice import MultiIndex
 from bitprint.search.mih_tables import build, count_agreements, cut
-from bitprint.words import as_planes, as_words
+from bitprint.utils.words import as_planes, as_words
 
 
 def bits_of(planes, position, start, stop):
-    """Bits start..stop of a code as a number, one by one."""
+    """Return the bits start..stop of a code as an integer."""
     bits = [int(planes[i // 64, position]) >> i % 64 & 1 for i in range(start, stop)]
     return sum(bit << i for i, bit in enumerate(bits))
 
@@ -60,7 +60,7 @@ def test_probing_equals_the_scan(
     rng = np.random.default_rng(seed)
     codes, queries, alive, radius = random_search(rng, bits, size, count, kind, removed)
     words = as_words(queries)
-    # Columns beyond the codes are room to grow, whose contents must not be found.
+    # Codes in unused columns must not be found.
     planes = np.hstack([as_planes(codes), np.zeros((words.shape[1], 9), np.uint64)])
     tables = build(planes, max(0, size - tail), cut(bits, longest))
     with pytest.MonkeyPatch.context() as patch:
@@ -91,7 +91,7 @@ def test_tables_hold_every_code_once_per_substring(bits, longest, size, seed):
             assert held == [i for i in range(size) if values[i] == value]
 
 
-def test_agreements_are_those_of_a_plain_loop():
+def test_agreements_equal_those_of_a_python_loop():
     rng = np.random.default_rng(0)
     rows, columns = (as_planes(random_codes(rng, size, 100)) for size in (5, 7))
     starts = cut(100, 30)
@@ -108,7 +108,7 @@ def test_agreements_are_those_of_a_plain_loop():
 
 
 def work_by_hand(query, planes, starts, farthest):
-    """Buckets, and codes in them, of all steps 0..farthest."""
+    """Return the work of all steps 0..farthest."""
     work = 0
     for step in range(farthest + 1):
         r, t = divmod(step, len(starts) - 1)
@@ -122,8 +122,8 @@ def work_by_hand(query, planes, starts, farthest):
 
 
 @pytest.mark.parametrize("k", [1, 5, 40])
-def test_the_search_stops_once_every_tie_was_met(k):
-    """Not a step too early, not a step too late."""
+def test_the_search_stops_after_all_ties(k):
+    """Neither a step too early nor too late."""
     rng = np.random.default_rng(k)
     codes = random_codes(rng, 200, 24, kind="clustered")
     planes, words = as_planes(codes), as_words(codes[:1])
@@ -139,19 +139,19 @@ def test_the_search_stops_once_every_tie_was_met(k):
     assert work.tolist() == [needed]
 
 
-def test_a_query_is_given_up_before_a_heavy_bucket_is_read():
+def test_a_query_stops_before_it_reads_a_large_bucket():
     codes = np.zeros((5000, 8), np.uint8)
     planes, words = as_planes(codes), as_words(codes[:1])
     tables = build(planes, 5000, cut(64, 12))
     arrays = flat.check_arrays(words, planes, 5000, None)
     keys, work = mih_probes.probe_nearest(*arrays, 5000, tables, 3, 100)
     assert work.tolist() == [mih_probes.PROBE + 5000]
-    assert (keys == mih_probes.NEVER).all()
+    assert (keys == mih_probes.NO_KEY).all()
     compare_with_scan(tables, words, planes, 5000, 3, 0, None, 100)
 
 
-def test_the_earliest_of_equals_come_first_although_met_last():
-    """The query shares a whole substring with the last codes, and less with the first."""
+def test_earlier_ties_come_first_although_found_last():
+    """The query has a common substring with the last codes, but not with the first ones."""
     signs = np.zeros((40, 32), bool)
     signs[:20, [0, 8, 16, 24]] = True
     signs[20:, :4] = True
@@ -165,7 +165,7 @@ def test_the_earliest_of_equals_come_first_although_met_last():
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Tables pay for any number of codes, and at once; what used them is written down."""
+    """Use tables for any number of codes immediately; return the list of searches that did."""
     monkeypatch.setattr(mih_choice, "_FEWEST", 8)
     monkeypatch.setattr(mih_choice, "_BUILD", 0.0)
     monkeypatch.setattr(mih_choice, "_QUERY", 0.0)
@@ -183,12 +183,12 @@ def eager(monkeypatch):
     return calls
 
 
-def view_of(planes, count, alive=None):
-    return View(planes, np.arange(count), alive)
+def snapshot_of(planes, count, alive=None):
+    return Snapshot(planes, np.arange(count), alive)
 
 
-def test_an_index_answers_alike_whichever_path_ran(eager, tmp_path, monkeypatch):
-    """Through additions, replacements, removals and labels."""
+def test_tables_and_scan_return_the_same_results(eager, tmp_path, monkeypatch):
+    """After additions, replacements, removals, and with labels."""
     rng = np.random.default_rng(0)
 
     def codes(count):
@@ -200,7 +200,7 @@ def test_an_index_answers_alike_whichever_path_ran(eager, tmp_path, monkeypatch)
         def check():
             for label in (None, "odd"):
                 for k in (3, 50):
-                    index.search(queries, k, label)  # the first one of a kind is a scan
+                    index.search(queries, k, label)  # the first search of a kind is a scan
                     eager.clear()
                     through_tables = index.search(queries, k, label)
                     assert eager == ["nearest"]
@@ -229,7 +229,7 @@ def test_an_index_answers_alike_whichever_path_ran(eager, tmp_path, monkeypatch)
         check()
 
 
-def test_tables_serve_until_the_tail_is_long(eager, monkeypatch):
+def test_tables_are_rebuilt_when_the_tail_is_long(eager, monkeypatch):
     planes = as_planes(random_codes(np.random.default_rng(0), 700, 32, kind="clustered"))
     words = np.ascontiguousarray(planes.T[:3])
     built = []
@@ -240,18 +240,18 @@ def test_tables_serve_until_the_tail_is_long(eager, monkeypatch):
 
     monkeypatch.setattr(mih_choice, "build", noted)
     multi = MultiIndex(32)
-    for count in (640, 641, 650, 639, 651, 651):  # 639: a view from before
-        found = multi.within(words, view_of(planes, count), 5)
+    for count in (640, 641, 650, 639, 651, 651):  # 639: an older snapshot
+        found = multi.within(words, snapshot_of(planes, count), 5)
         assert_same(found, flat.within(words, planes, count, 5, None))
     assert built == [640, 651]
     moved = planes.copy()
     moved[:, :100] = planes[:, 100:200]
-    found = multi.within(words, view_of(moved, 651), 5)
+    found = multi.within(words, snapshot_of(moved, 651), 5)
     assert_same(found, flat.within(words, moved, 651, 5, None))
     assert built == [640, 651, 651]
 
 
-def test_tables_are_built_when_searches_would_have_gained_their_price(eager, monkeypatch):
+def test_tables_are_built_once_they_would_have_saved_time(eager, monkeypatch):
     planes = as_planes(random_codes(np.random.default_rng(0), 1000, 32))
     words = np.ascontiguousarray(planes.T[:1])
     scan = 2 * 1000 * (mih_choice._SCAN + mih_choice._READ)  # two passes
@@ -259,9 +259,9 @@ def test_tables_are_built_when_searches_would_have_gained_their_price(eager, mon
     monkeypatch.setattr(mih_choice, "_BUILD", 4.5 * scan / (1000 * tables))
     multi = MultiIndex(32)
     for _ in range(4):
-        multi.within(words, view_of(planes, 1000), 0)
+        multi.within(words, snapshot_of(planes, 1000), 0)
     assert eager == []
-    multi.within(words, view_of(planes, 1000), 0)
+    multi.within(words, snapshot_of(planes, 1000), 0)
     assert eager == ["within"]
 
 
@@ -277,40 +277,40 @@ def test_one_thread_builds_while_another_scans(eager, monkeypatch):
 
     monkeypatch.setattr(mih_choice, "build", slow)
     multi = MultiIndex(32)
-    builder = threading.Thread(target=multi.within, args=(words, view_of(planes, 1000), 0))
+    builder = threading.Thread(target=multi.within, args=(words, snapshot_of(planes, 1000), 0))
     builder.start()
     assert building.wait(10)
-    multi.within(words, view_of(planes, 1000), 0)
+    multi.within(words, snapshot_of(planes, 1000), 0)
     assert eager == []
     answered.set()
     builder.join()
     assert eager == ["within"]
 
 
-def test_a_large_first_batch_learns_from_its_beginning(eager):
+def test_a_large_first_batch_uses_statistics_of_its_start(eager):
     planes = as_planes(random_codes(np.random.default_rng(0), 1000, 32))
     words = np.ascontiguousarray(planes.T[:100])
-    found = MultiIndex(32).nearest(words, view_of(planes, 1000), 4, None)
+    found = MultiIndex(32).nearest(words, snapshot_of(planes, 1000), 4, None)
     assert eager == ["nearest"]
     assert_same(found, flat.nearest(words, planes, 1000, 4, None))
 
 
 @pytest.mark.parametrize("queries", [0, 1])
-def test_searches_without_answers_are_answered(eager, queries):
-    """No queries, and no codes that are alive: twice, since the first search is a scan."""
+def test_searches_without_matches_return_padding(eager, queries):
+    """No queries or no live codes; repeated, because the first search is a scan."""
     planes = as_planes(random_codes(np.random.default_rng(0), 1000, 32))
     words = np.ascontiguousarray(planes.T[:queries])
-    multi, view = MultiIndex(32), view_of(planes, 1000, np.zeros(1000, np.uint8))
+    multi, snapshot = MultiIndex(32), snapshot_of(planes, 1000, np.zeros(1000, np.uint8))
     for _ in range(2):
         assert_same(
-            multi.nearest(words, view, 4, None),
+            multi.nearest(words, snapshot, 4, None),
             (np.full((queries, 4), -1), np.full((queries, 4), -1, np.int32)),
         )
-        assert multi.within(words, view, 3)[0].tolist() == [0] * (queries + 1)
+        assert multi.within(words, snapshot, 3)[0].tolist() == [0] * (queries + 1)
 
 
 def test_expected_work_is_the_mean_of_the_sampled_pairs(monkeypatch):
-    """A sample that has every code equally often leaves nothing to chance."""
+    """A sample with each code equally often has no randomness."""
 
     class Evenly:
         def integers(self, low, high, size):
@@ -319,7 +319,7 @@ def test_expected_work_is_the_mean_of_the_sampled_pairs(monkeypatch):
     planes = as_planes(random_codes(np.random.default_rng(0), 16, 32, kind="clustered"))
     starts = cut(32, 8)
     monkeypatch.setattr(np.random, "default_rng", lambda seed: Evenly())
-    expected = mih_choice._expected_work(view_of(planes, 16), starts)
+    expected = mih_choice._expected_work(snapshot_of(planes, 16), starts)
     assert len(expected) == 4 * 9
     for step in (0, 3, 4, 9, 35):
         measured = [work_by_hand(planes[:, [q]], planes, starts, step) for q in range(16)]
@@ -327,19 +327,19 @@ def test_expected_work_is_the_mean_of_the_sampled_pairs(monkeypatch):
 
 
 def test_tables_are_chosen_for_clusters_and_not_for_noise(monkeypatch):
-    """With the measured constants, at a size at which codes without structure are scanned."""
+    """With the measured constants, for a size at which random codes are scanned."""
     rng = np.random.default_rng(0)
-    centres = rng.integers(0, 2**64, 20_000, dtype=np.uint64)
+    centers = rng.integers(0, 2**64, 20_000, dtype=np.uint64)
     flips = np.uint64(1) << rng.integers(0, 64, (2, 600_000), dtype=np.uint64)
-    clusters = (np.repeat(centres, 30) ^ flips[0] ^ flips[1])[None]
+    clusters = (np.repeat(centers, 30) ^ flips[0] ^ flips[1])[None]
     noise = rng.integers(0, 2**64, (1, 600_000), dtype=np.uint64)
     monkeypatch.setattr(mih_choice, "_BUILD", 0.0)
     for planes, chosen in ((clusters, True), (noise, False)):
         words = np.ascontiguousarray(planes.T[:32])
-        multi, view = MultiIndex(64), view_of(planes, 600_000)
+        multi, snapshot = MultiIndex(64), snapshot_of(planes, 600_000)
         for _ in range(2):
-            found = multi.nearest(words, view, 10, None)
-        assert (multi._prospect._tables is not None) == chosen
+            found = multi.nearest(words, snapshot, 10, None)
+        assert (multi._plan._tables is not None) == chosen
         assert_same(found, flat.nearest(words, planes, 600_000, 10, None))
 
 
@@ -348,7 +348,7 @@ def test_few_codes_are_scanned(tmp_path):
     with Index.create(tmp_path / "a.bp", 64) as index:
         index.add(range(100), codes)
         index.search(codes)
-        assert index._multi_index._prospect is None
+        assert index._multi_index._plan is None
 
 
 def test_nothing_compiles_after_the_warm_up():
@@ -361,7 +361,7 @@ def test_nothing_compiles_after_the_warm_up():
         codes = random_codes(rng, 300, bits)
         words, planes = as_words(codes[::7]), as_planes(codes)
         tables = build(planes, 290, cut(bits, 8))
-        mih_choice._expected_work(view_of(planes, 300), tables.starts)
+        mih_choice._expected_work(snapshot_of(planes, 300), tables.starts)
         for alive in (None, np.ones(300, np.uint8), np.ones(600, np.uint8)[::2]):
             mih.nearest(tables, words[::2], planes, 300, np.int64(5), alive, np.int64(9))
             mih.within(tables, words, planes.T.copy().T, 300, 3, alive)

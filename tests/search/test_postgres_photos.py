@@ -7,13 +7,12 @@ psycopg = pytest.importorskip("psycopg", reason="PostgreSQL needs pip install .[
 
 from bitprint.photos import Photos, encoding  # noqa: E402
 from bitprint.photos.encoder import Encoder  # noqa: E402
-from bitprint.search.stores.postgres_address import parse_address  # noqa: E402
-from bitprint.search.stores.postgres_connection import Connections  # noqa: E402
+from bitprint.search.stores.postgres_connection import Connections, parse_address  # noqa: E402
 
 
 @pytest.fixture
 def album(tmp_path, monkeypatch):
-    """A folder of eight drawn pictures, and a model of their codes."""
+    """Draw eight images in a folder, and save a model for them next to it."""
     from PIL import Image
 
     from bitprint.data import draw_shapes
@@ -60,7 +59,7 @@ def test_photographs_from_the_command_line(postgres_places, album):
 
 
 def test_features_that_were_kept_are_used_and_discarded(postgres_places, album, monkeypatch):
-    """Under a name that does not depend on the password, which the index does not know."""
+    """Their folder does not depend on the password."""
     place = postgres_places().replace("postgres:@", "postgres:sesame@")
     with Photos.learn(place, album, bits=8, features="pixels") as photos:
         waiting = list((album.parent / "home").rglob("*.npz"))
@@ -69,7 +68,7 @@ def test_features_that_were_kept_are_used_and_discarded(postgres_places, album, 
             patch.setattr(encoding, "decode_ahead", lambda paths, *_: iter(paths))
             assert photos.add(album) == (8, 0, [], [], 0)
     assert not waiting[0].parent.exists()
-    with pytest.raises(FileExistsError, match="exists already") as refused:
+    with pytest.raises(FileExistsError, match="already exists") as refused:
         Photos.learn(place, album)
     assert str(refused.value).startswith(f"{photos.index.path}: ")
     assert "sesame" not in str(refused.value)
@@ -84,7 +83,7 @@ def test_the_web_server_serves_from_postgres(postgres_places, album, monkeypatch
     place = postgres_places()
     with Photos.create(place, Encoder.load(album.parent / "run")) as photos:
         photos.add(album)
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         Photos.learn(place, album)
     collection = Collection.open(place)
     picture = (album / "dogs" / "5.png").read_bytes()

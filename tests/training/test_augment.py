@@ -19,7 +19,7 @@ def random_images(count, height, width, seed=0):
 
 
 def moved(image, down, right, mirrored):
-    """One transformed image; the nearest pixel fills what lies outside."""
+    """One transformed image; pixels outside repeat the nearest border pixel."""
     height, width, _ = image.shape
     rows = [min(max(row + down, 0), height - 1) for row in range(height)]
     columns = [min(max(column + right, 0), width - 1) for column in range(width)]
@@ -29,7 +29,7 @@ def moved(image, down, right, mirrored):
 
 
 def legal(image, kind):
-    """Every result that `kind` allows, by what was done."""
+    """Every result that `kind` allows, by (down, right, mirrored)."""
     down = image.shape[0] // 8 if "shift" in kind else 0
     right = image.shape[1] // 8 if "shift" in kind else 0
     mirrors = (False, True) if "flip" in kind else (False,)
@@ -85,7 +85,7 @@ def test_the_generator_decides(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_batch_itself_is_left_alone(kind):
+def test_augment_does_not_modify_its_input(kind):
     images = random_images(50, 16, 16)
     before = images.clone()
     augment(images, kind, seeded())
@@ -114,7 +114,7 @@ def test_the_same_generator_gives_the_same_changes(kind):
     assert images.equal(before)
 
 
-def test_colour_blends_with_black_mean_and_grey_in_this_order():
+def test_colour_blends_with_black_mean_and_gray_in_order():
     images = random_images(5, 4, 6)
     results = augment(images, "colour", seeded())
     factors = 0.6 + 0.8 * torch.rand(3, 5, generator=seeded())
@@ -124,15 +124,15 @@ def test_colour_blends_with_black_mean_and_grey_in_this_order():
         mean = light * sum(image.flatten().tolist()) / image.numel()
         for row, column in itertools.product(range(4), range(6)):
             pixel = [mean + contrast * (light * value - mean) for value in image[row, column]]
-            grey = sum(pixel) / 3
+            gray = sum(pixel) / 3
             for channel in range(3):
-                wanted = min(max(grey + saturation * (pixel[channel] - grey), 0), 255)
+                wanted = min(max(gray + saturation * (pixel[channel] - gray), 0), 255)
                 assert abs(float(result[row, column, channel]) - float(wanted)) <= 0.501
 
 
-def test_a_grey_image_stays_grey():
-    grey = random_images(6, 8, 8)[..., :1].expand(-1, -1, -1, 3).contiguous()
-    results = augment(grey, "colour", seeded())
+def test_a_gray_image_stays_gray():
+    gray = random_images(6, 8, 8)[..., :1].expand(-1, -1, -1, 3).contiguous()
+    results = augment(gray, "colour", seeded())
     assert results[..., 0].equal(results[..., 1])
     assert results[..., 0].equal(results[..., 2])
 
@@ -154,6 +154,6 @@ def test_erase_paints_one_box_of_half_the_size_and_leaves_the_rest(height, width
 
 
 @pytest.mark.parametrize("kind", ["blur", "flip+", "flip+flip", "", "flip shift"])
-def test_what_is_no_change_is_refused(kind):
+def test_augment_with_unknown_kind_raises(kind):
     with pytest.raises(ValueError, match="augment must be none, or some of flip, shift"):
         augment(random_images(1, 4, 4), kind, seeded())

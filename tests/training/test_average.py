@@ -1,4 +1,4 @@
-"""The network at the end is the average of those on the way."""
+"""Averaged weights against plain loops, and after a resumed run."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_the_average_is_that_of_plain_loops_over_all_steps(monkeypatch):
     monkeypatch.setattr("bitprint.methods._deep.train", remember_net)
     monkeypatch.setattr(torch.optim.SGD, "step", remember_weights)
     found = weights(fitted(average=decay))
-    assert len(seen) == 1 + 3 * 3  # as they began, and after three steps in each of three epochs
+    assert len(seen) == 1 + 3 * 3  # initial weights, then three steps in each of three epochs
 
     for name, value in found.items():
         if not value.is_floating_point():
@@ -95,12 +95,12 @@ def test_a_run_that_is_resumed_ends_with_the_same_average(tmp_path):
     assert len(resumed.history_) == 4
     for name, value in weights(whole).items():
         assert value.equal(weights(resumed)[name]), name
-    # A finished run, opened once more, is not averaged twice.
+    # Loading a finished run does not average twice.
     again = bp.create("dsdh", 8, epochs=4, **options).fit(images(), run=tmp_path / "cut")
     assert weights(again)["head.weight"].equal(weights(whole)["head.weight"])
 
 
 @pytest.mark.parametrize("average", [-0.1, 1.0, float("nan")])
-def test_an_average_of_everything_or_less_than_nothing_is_refused(average):
+def test_average_outside_zero_to_one_raises(average):
     with pytest.raises(ValueError, match="average must be "):
         Training(average=average)

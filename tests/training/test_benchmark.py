@@ -1,4 +1,4 @@
-"""What the training benchmark makes of its clocks; how fast anything is, is not asked here."""
+"""Computations of the training benchmark, with fake clocks; no speed is tested here."""
 
 import csv
 import importlib.util
@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "training.py"
 
 @pytest.fixture(scope="module")
 def bench():
-    """The script as a module; it measures on the processor."""
+    """The script as a module; it measures on the CPU."""
     spec = importlib.util.spec_from_file_location("training_benchmark", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -29,7 +29,7 @@ def bench():
 
 @pytest.fixture
 def clock(bench, monkeypatch):
-    """Time that passes only when it is told to; the processor has a quarter of it."""
+    """A clock that tests advance; CPU time passes at a quarter of its speed."""
     now = SimpleNamespace(seconds=100.0)
     clocks = SimpleNamespace(perf_counter=lambda: now.seconds, process_time=lambda: now.seconds / 4)
     monkeypatch.setattr(bench, "time", clocks)
@@ -49,7 +49,7 @@ def small(bench, **others):
 
 
 def columns(*rounds):
-    """Seconds of rounds, for both clocks; the processor's are a tenth."""
+    """Seconds of rounds, for both clocks; CPU seconds are a tenth."""
     return np.array([[seconds, seconds / 10] for seconds in rounds])
 
 
@@ -89,7 +89,7 @@ def test_the_work_after_an_epoch_is_a_mean_over_two_without_what_it_takes_at_fir
 
 def test_ratios_are_taken_round_by_round(bench):
     network, step = columns(1.0, 4.0, 2.0), columns(3.0, 4.4, 2.2)
-    step[:, 1] = [0.2, 0.6, 0.2]  # the processor's own ratios: 2, 1.5 and 1
+    step[:, 1] = [0.2, 0.6, 0.2]  # the CPU ratios are 2, 1.5 and 1
     row = bench.figures({"network": network, "step": step}, np.zeros(2), 10, batch=33)
     assert row["ratio"] == 1.1  # the ratio of medians would be 1.5
     assert (row["ratio_low"], row["ratio_high"], row["rounds"]) == (1.1, 3.0, 3)
@@ -106,7 +106,7 @@ def test_the_work_after_an_epoch_is_shared_out_among_its_steps(bench):
     assert (row["images_per_second"], row["step_ms"], row["after_epoch_s"]) == (2, 1000, 5.0)
 
 
-def test_a_recorded_network_is_a_rival_of_its_own(bench):
+def test_a_recorded_network_has_its_own_ratio(bench):
     times = {"network": columns(4.0), "recorded": columns(2.0), "step": columns(3.0)}
     row = bench.figures(times, np.zeros(2), 10, batch=6)
     assert (row["ratio"], row["ratio_recorded"], row["recorded_ms"]) == (0.75, 1.5, 2000)
@@ -121,7 +121,7 @@ def test_the_network_alone_is_built_as_the_method_builds_its_own(bench):
     hasher = bench.make_hasher("dsdh-b", task)
     nets = [bench.build(hasher, task) for _ in range(2)]
     assert nets[0].training
-    assert nets[0].head.out_features == 6 + bench.CLASSES  # of the method, not of the benchmark
+    assert nets[0].head.out_features == 6 + bench.CLASSES  # the method's hash layer
     for one, other in zip(*(net.state_dict().values() for net in nets), strict=True):
         assert torch.equal(one, other)
         assert one.stride() == other.stride()
@@ -188,9 +188,7 @@ def test_on_a_gpu_the_network_is_recorded_too(bench, monkeypatch):
 # ---- the table
 
 
-def test_a_table_is_written_row_by_row_and_goes_on_where_it_stopped(
-    bench, monkeypatch, capsys, tmp_path
-):
+def test_table_is_written_row_by_row_and_resumes(bench, monkeypatch, capsys, tmp_path):
     path = tmp_path / "table.csv"
     setting = ["--backbone", "small", "--images", 48, "--batch", 8, "--bits", 6, "--steps", 2]
     run(bench, monkeypatch, capsys, *setting, "--csv", path, "--methods", "dpsh")
@@ -216,15 +214,15 @@ def test_a_table_is_written_row_by_row_and_goes_on_where_it_stopped(
         assert all(float(row[f"{part}_ms"]) > 0 for part in ("network", "step", "loss", "augment"))
         assert row["rounds"] == "2"
     worst = max(float(row["ratio"]) for row in rows if row["method"] != "dqn")
-    assert f"pairwise family: ratio at most {worst:.2f}, budget 1.10" in printed
+    assert f"pairwise family: maximum ratio {worst:.2f}, budget 1.10" in printed
     run(bench, monkeypatch, capsys, *setting, "--bits", 5, "--csv", path, "--methods", "dqn")
-    assert measured == ["dqn", "dsdh authors", "dqn"]  # of another setting
+    assert measured == ["dqn", "dsdh authors", "dqn"]  # again, because the setting differs
 
 
 def test_a_table_of_something_else_is_left_alone(bench, monkeypatch, capsys, tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("method,seconds\ndpsh,1\n")
-    with pytest.raises(ValueError, match=r"other\.csv: a table with other columns"):
+    with pytest.raises(ValueError, match=r"other\.csv: unexpected columns"):
         run(bench, monkeypatch, capsys, "--csv", path)
     assert path.read_text() == "method,seconds\ndpsh,1\n"
 
@@ -232,7 +230,7 @@ def test_a_table_of_something_else_is_left_alone(bench, monkeypatch, capsys, tmp
 @pytest.mark.parametrize(
     "wrong", [["--images", 4, "--batch", 8], ["--steps", 0], ["--methods", "itq"]]
 )
-def test_a_benchmark_of_nothing_is_refused(bench, monkeypatch, capsys, wrong):
+def test_wrong_arguments_exit(bench, monkeypatch, capsys, wrong):
     with pytest.raises(SystemExit):
         run(bench, monkeypatch, capsys, *wrong)
 

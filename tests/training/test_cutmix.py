@@ -1,4 +1,4 @@
-"""Boxes of other images: where they are, and what the loss makes of them."""
+"""CutMix: position of the boxes, and their effect on the loss."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_a_box_is_inside_of_the_image_and_its_share_is_its_area(count, height, w
     assert pasted.shape == images.shape
     changed = pasted[0, :, :, 0].double().mean().item()
     assert changed == pytest.approx(1 - cut.share)
-    # Half of the image at most, but for sides that are rounded to pixels.
+    # At most half of the image, except for rounding of the sides to pixels.
     assert changed <= (0.5**0.5 + 0.5 / height) * (0.5**0.5 + 0.5 / width)
 
 
@@ -69,18 +69,18 @@ WEIGHTS = RNG.normal(size=COUNT)
 
 
 class Weighted(DeepHasher):
-    """Outputs count as their image says; less their mean, or it would not matter which image."""
+    """Weight each output by its image; center them, so that the assignment of images matters."""
 
     name = "weighted"
 
     def loss(self, outputs, rows, state):
         state.tensors["U"][rows] = outputs.detach()
-        centred = outputs[:, 0] - outputs[:, 0].mean()
-        return {"value": (centred * torch.from_numpy(WEIGHTS)[rows]).sum()}
+        centered = outputs[:, 0] - outputs[:, 0].mean()
+        return {"value": (centered * torch.from_numpy(WEIGHTS)[rows]).sum()}
 
 
 def fit():
-    """Fit for one epoch of one batch that changes nothing; return the hasher and what it kept."""
+    """Fit for one batch with learning rate 0; return the hasher and its buffers."""
     training = Training(epochs=1, batch_size=COUNT, lr=0.0, freeze_norms=True, cutmix=1.0)
     hasher = Weighted(BITS, backbone="small", training=training)
     kept = {}

@@ -1,4 +1,4 @@
-"""A recorded network must do what the network does; there are no CUDA graphs on a CPU."""
+"""A captured network gives the results of the network; CPUs have no CUDA graphs."""
 
 import contextlib
 import gc
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bitprint import create
-from bitprint.training.graphs import Captured, _record, _sees_items_alone
+from bitprint.training.graphs import Captured, _items_are_independent, _record
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -66,7 +66,7 @@ def test_a_recorded_network_trains_as_the_network_does():
         ):
             torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
     assert net.sizes.count(3) == 1
-    assert net.sizes.count(4) < 10  # recording, and nothing after it
+    assert net.sizes.count(4) < 10  # only during the capture
 
 
 @on_gpu
@@ -96,7 +96,7 @@ def test_only_batch_norms_that_learn_mix_the_items_of_a_batch(learning, alone):
     net = pair("cpu")[0].eval()
     for layer in learning:
         net.layers[layer].train()
-    assert _sees_items_alone(net) == alone
+    assert _items_are_independent(net) == alone
 
 
 @on_gpu
@@ -110,7 +110,7 @@ def test_recording_draws_no_random_number():
 
 
 @on_gpu
-def test_an_older_recording_that_is_garbage_does_not_spoil_a_new_one():
+def test_freeing_an_old_graph_does_not_break_a_capture():
     thresholds = gc.get_threshold()
     try:
         for _ in range(3):
@@ -118,7 +118,7 @@ def test_an_older_recording_that_is_garbage_does_not_spoil_a_new_one():
             older(torch.rand(4, 3, 6, 6).cuda())
             older.itself = older  # only the garbage collector can free it
             del older
-            gc.set_threshold(1)  # which has an opportunity at nearly every line
+            gc.set_threshold(1)  # the collector can run at nearly every line
             assert newer(torch.rand(4, 3, 6, 6).cuda()).shape == (4, 4)
     finally:
         gc.set_threshold(*thresholds)
@@ -158,7 +158,7 @@ def test_every_network_can_be_recorded(backbone, monkeypatch):
     labels = np.arange(40) % 4
     options = {"backbone": backbone, "batch_size": 16, "optimizer": "adamw", "lr": 1e-5}
     recorded = create("dpsh", 8, epochs=4, **options).fit(images, labels)
-    if backbone == "alexnet":  # drops units at random, others than it would unrecorded
+    if backbone == "alexnet":  # dropout draws other numbers in a graph
         assert all(np.isfinite(row["loss"]) for row in recorded.history_)
         return
     monkeypatch.setattr(Captured, "__call__", lambda self, items: self._net(items))

@@ -48,7 +48,7 @@ def test_indexed_refuses_what_has_no_pairs_or_rows():
         def __iter__(self):
             return iter([])
 
-    with pytest.raises(ValueError, match=r"^Stream has no rows: give a map-style dataset"):
+    with pytest.raises(ValueError, match=r"^Stream has no rows: pass a map-style dataset"):
         bp.IndexedDataset(Stream())
     with pytest.raises(ValueError, match=r"must be tuples \(x, y\), got int"):
         bp.IndexedDataset([1, 2])[0]

@@ -13,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import bitprint as bp
 from bitprint.data.feed import Feed
+from bitprint.data.images import ImageSet
+from bitprint.nets import create_trunk
 from bitprint.nets.mlp import MLP
 from bitprint.nets.network import HashNetwork
 from bitprint.training.loop import train
@@ -25,7 +27,9 @@ COUNT, INPUTS, BITS = 22, 3, 4
 
 
 class Recorder:
-    """An objective that notes what the loop hands it and minimises the mean output."""
+    """An objective that records its arguments and minimizes the mean output."""
+
+    views = 1
 
     def __init__(self, weight=1.0):
         self.weight = weight
@@ -81,7 +85,7 @@ def weights_of(net):
 
 @pytest.fixture
 def rates():
-    """Learning rates of head and trunk at every step that any optimizer makes."""
+    """Learning rates of hash layer and backbone at every optimizer step."""
     seen = []
     hook = register_optimizer_step_post_hook(
         lambda optimizer, args, kwargs: seen.append([g["lr"] for g in optimizer.param_groups])
@@ -145,6 +149,48 @@ def test_the_result_does_not_depend_on_the_global_generator():
     assert np.array_equal(*codes)
 
 
+# Views
+
+
+class TwoViews(Recorder):
+    """Records the outputs too."""
+
+    views = 2
+
+    def loss(self, outputs, rows, state):
+        self.outputs = outputs.detach()
+        return super().loss(outputs, rows, state)
+
+
+def test_two_views_are_stacked_and_keep_the_order():
+    once, twice = Recorder(), TwoViews()
+    run_loop(once)
+    history = run_loop(twice)
+    assert len(history) == 3
+    for batches, expected in zip(twice.epochs, once.epochs, strict=True):
+        assert batches == [2 * rows for rows in expected]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_views_of_features_differ_by_their_noise(noise):
+    objective, net = TwoViews(), make_net()
+    net.trunk.noise.std = noise
+    run_loop(objective, net, lr=0.0)
+    first, second = objective.outputs.chunk(2)
+    assert torch.equal(first, second) == (noise == 0)
+
+
+@pytest.mark.parametrize("augment", ["none", "shift", "colour"])
+def test_views_of_images_differ_by_their_augmentation(augment):
+    pixels = np.random.default_rng(0).integers(0, 256, (COUNT, 16, 16, 3), np.uint8)
+    trunk = create_trunk("small", input_shape=(16, 16, 3))
+    net, objective = HashNetwork(trunk, nn.Linear(trunk.out_features, BITS)), TwoViews()
+    training = Training(epochs=1, batch_size=5, lr=0.0, augment=augment)
+    train(net, objective, Feed(ImageSet(pixels), CPU), make_state(), training)
+    first, second = objective.outputs.chunk(2)
+    assert torch.equal(first, second) == (augment == "none")
+
+
 # Steps
 
 
@@ -163,7 +209,7 @@ def test_history_has_one_row_per_epoch():
 
 
 class Warns(Recorder):
-    """Warns as torch does of recordings, and of something else."""
+    """Emits torch's warnings about captured graphs, and another warning."""
 
     def loss(self, outputs, rows, state):
         for said in (
@@ -175,7 +221,7 @@ class Warns(Recorder):
         return super().loss(outputs, rows, state)
 
 
-def test_false_alarms_of_torch_are_kept_from_users_and_nothing_else():
+def test_false_alarms_of_torch_are_silenced():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         run_loop(Warns())
@@ -196,7 +242,7 @@ def test_a_figure_is_the_mean_over_the_batches():
 
 
 def test_sgd_matches_plain_loops():
-    """Momentum, weight decay and the order of the batches, written out."""
+    """With momentum, weight decay and the order of the batches."""
     net, twin, objective = make_net(), make_net(), Recorder()
     run_loop(objective, net, epochs=2, lr=0.2, momentum=0.9, weight_decay=0.05)
     inputs = torch.from_numpy(features())
@@ -213,7 +259,7 @@ def test_sgd_matches_plain_loops():
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_weight_decay_shrinks_weights_and_biases_alike(optimizer):
-    """Where the loss has no gradient, every parameter shrinks by lr times decay in each step."""
+    """With zero gradient, every parameter shrinks by lr times decay in each step."""
     net = make_net()
     before = weights_of(net)
     run_loop(Recorder(weight=0.0), net, lr=0.1, weight_decay=0.2, optimizer=optimizer)
@@ -270,14 +316,14 @@ def always_save(path):
     return run
 
 
-def test_metrics_file_and_history_say_the_same(tmp_path):
+def test_metrics_file_equals_history(tmp_path):
     history = run_loop(run=RunFolder(tmp_path, "me"))
     with (tmp_path / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows == [{name: str(value) for name, value in row.items()} for row in history]
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path):
+def test_a_run_resumes_where_it_stopped(tmp_path):
     class Stops(Recorder):
         def after_epoch(self, state):
             if len(self.epochs) == 3:
@@ -297,7 +343,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
 
 
 class Explodes(Recorder):
-    """From the third epoch on, the loss is not a number."""
+    """The loss is NaN from the third epoch on."""
 
     def loss(self, outputs, rows, state):
         parts = super().loss(outputs, rows, state)
@@ -334,8 +380,8 @@ def test_an_infinite_loss_in_the_first_epoch_leaves_no_checkpoint(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_the_checkpoint_that_is_named_is_the_one_there_is(tmp_path):
-    """Where checkpoints are rarer than epochs, the last one is older than the last epoch."""
+def test_error_names_the_existing_checkpoint(tmp_path):
+    """If not every epoch is saved, the checkpoint is older than the last epoch."""
     run = RunFolder(tmp_path, "me")
     dues = iter([True, False, False])
     run.due = lambda: next(dues)
@@ -371,12 +417,12 @@ def test_a_network_that_is_not_finite_is_never_kept(tmp_path, bad_step):
     assert kept == bad_step // 5 - 1
 
 
-# What methods rely on
+# Buffers
 
 
 @pytest.mark.parametrize("mode", ["paper", "authors", "balanced"])
-def test_the_output_buffer_is_what_the_network_says(mode):
-    """With a rate of zero the network stands still: U is a fresh forward of all images."""
+def test_output_buffer_equals_network_outputs(mode):
+    """With learning rate 0 the network is constant, and U equals its outputs for all images."""
     data = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     labels = np.arange(50) % 3
     kept = {}
@@ -432,4 +478,4 @@ def test_nothing_grows_with_the_square_of_the_training_set(mode, labels):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert sizes.largest == batch * count  # one batch against all images
-    assert peak < count * count / 8  # not even as bits, in NumPy's memory
+    assert peak < count * count / 8  # less than a packed bit matrix in NumPy

@@ -7,7 +7,8 @@ from bitprint.training.losses import (
     classification_loss,
     log_cosh,
     pair_loss,
-    quantisation_loss,
+    quantization_loss,
+    straight_through_sign,
 )
 from bitprint.training.state import State
 
@@ -31,7 +32,7 @@ def test_pair_loss_matches_plain_loops():
 
 
 def test_pair_gradient_is_that_of_the_whole_objective():
-    """With the buffer constant, the batch still gets the gradient of the sum over all pairs."""
+    """Although the buffer is constant, the batch has the gradient of the sum over all pairs."""
     hashed, buffer, similar, all_similar = example()
     pair_loss(hashed, buffer, similar).backward()
     free = buffer.clone().requires_grad_()
@@ -54,7 +55,7 @@ def test_weighted_pair_gradient_matches_plain_loops():
             same = bool(similar[i, j])
             weight = (own[i] * every[j] * kinds[int(same)]).item()
             total += weight * (math.log(1 + math.exp(theta)) - same * theta)
-            # Both ordered pairs: t has h_j / 2 as its gradient, twice.
+            # Two ordered pairs, each with the gradient h_j / 2 of t.
             expected[i] += weight * (1 / (1 + math.exp(-theta)) - same) * buffer[j]
     torch.testing.assert_close(loss.item(), total)
     torch.testing.assert_close(hashed.grad, expected)
@@ -68,7 +69,7 @@ def test_pair_loss_of_large_outputs_is_finite():
     assert torch.isfinite(hashed.grad).all()
 
 
-def test_quantisation_loss_matches_plain_loops():
+def test_quantization_loss_matches_plain_loops():
     hashed, _, _, _ = example()
     signs = torch.where(hashed.detach() >= 0.2, 1.0, -1.0)
     expected = sum(
@@ -76,7 +77,7 @@ def test_quantisation_loss_matches_plain_loops():
         for row, codes in zip(hashed.tolist(), signs.tolist(), strict=True)
         for h, b in zip(row, codes, strict=True)
     )
-    torch.testing.assert_close(quantisation_loss(hashed, signs).item(), expected)
+    torch.testing.assert_close(quantization_loss(hashed, signs).item(), expected)
 
 
 def test_log_cosh_is_the_naive_form_where_that_is_finite():
@@ -109,3 +110,15 @@ def test_classification_loss_of_several_labels():
     state = State(matrix, matrix, batch_size=3)
     found = classification_loss(logits, torch.tensor([1, 2]), state)
     assert found.item() == pytest.approx(2 * math.log(2) + 2 * math.log(4 / 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_straight_through_sign_has_identity_gradient(dtype):
+    numbers = [-1e30, -0.3, -0.0, 0.0, 1e-30, 0.7, 1e30]
+    values = torch.tensor(numbers, dtype=dtype, requires_grad=True)
+    signs = straight_through_sign(values)
+    assert signs.dtype == dtype
+    assert signs.tolist() == [-1, -1, 1, 1, 1, 1, 1]  # exact, despite the large values
+    pull = torch.arange(7, dtype=dtype)
+    (pull * signs.square()).sum().backward()  # the gradient of the square is 2 * sign
+    assert values.grad.tolist() == [0, -2, 4, 6, 8, 10, 12]

@@ -1,4 +1,4 @@
-"""Batches of a few classes: the order of an epoch, and the loop that follows it."""
+"""Order of an epoch: balanced classes and repeated batches, alone and in the training loop."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bitprint.methods.dpsh import DPSH
-from bitprint.training.order import balanced_order
+from bitprint.training.order import balanced_order, repeat_batches
 from bitprint.training.plan import Training
 
 
@@ -47,7 +47,7 @@ def test_every_image_comes_once_whatever_the_sizes(per_class):
     labels = shuffled_labels([1, 20, 7, 0, 13])
     order = balanced_order(labels, per_class, generator())
     assert sorted(order.tolist()) == list(range(41))
-    # No class has its second turn before all others had their first.
+    # No class has a second turn before all others had a first.
     firsts = {kind: min(per_class, count) for kind, count in enumerate([1, 20, 7, 0, 13]) if count}
     seen = labels[order[: sum(firsts.values())]].tolist()
     assert {kind: seen.count(kind) for kind in set(seen)} == firsts
@@ -56,7 +56,7 @@ def test_every_image_comes_once_whatever_the_sizes(per_class):
 def test_classes_take_turns_until_they_run_out():
     labels = shuffled_labels([6, 3])
     turns = [len(group) for group in _runs(labels[balanced_order(labels, 2, generator(1))])]
-    assert turns in ([2, 2, 2, 1, 2], [2, 2, 1, 4])  # by who comes first
+    assert turns in ([2, 2, 2, 1, 2], [2, 2, 1, 4])  # depending on which class is first
 
 
 def _runs(values):
@@ -102,7 +102,7 @@ def test_images_of_several_labels_go_with_one_of_them():
 
 
 class Watched(DPSH):
-    """DPSH that notes the classes of its batches."""
+    """DPSH that records the classes of its batches."""
 
     batches: ClassVar = []
 
@@ -136,7 +136,7 @@ class Stops(DPSH):
         return super().after_epoch(state)
 
 
-def test_a_killed_run_goes_on_with_the_same_batches(tmp_path):
+def test_a_killed_run_resumes_with_the_same_batches(tmp_path):
     training = Training(epochs=5, batch_size=12, per_class=4, lr=1e-3, schedule="constant")
     expected = DPSH(5, training=training).fit(FEATURES, LABELS).project(FEATURES)
     with pytest.raises(KeyboardInterrupt):
@@ -147,5 +147,19 @@ def test_a_killed_run_goes_on_with_the_same_batches(tmp_path):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "3", True])
 def test_per_class_is_a_whole_number(value):
-    with pytest.raises(ValueError, match="per_class must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="per_class must be an integer >= 1"):
         Training(per_class=value)
+
+
+@pytest.mark.parametrize(("count", "size", "views"), [(10, 4, 2), (9, 3, 3), (1, 8, 2), (5, 1, 2)])
+def test_repeated_batches_have_every_image_once_per_view(count, size, views):
+    order = torch.randperm(count, generator=generator())
+    batches = repeat_batches(order, size, views).split(views * size)
+    assert len(batches) == -(-count // size)
+    for repeated, once in zip(batches, order.split(size), strict=True):
+        assert torch.equal(repeated.view(views, -1), once.expand(views, -1))
+
+
+def test_one_view_keeps_the_order():
+    order = torch.randperm(9, generator=generator())
+    assert repeat_batches(order, 4, 1) is order

@@ -60,7 +60,7 @@ def features(count=256):
 
 
 def fit_all(folder):
-    """Fit every case with its own run folder, and write the codes of the training images."""
+    """Fit every case in a separate run folder and write the codes of the training images."""
     torch.set_num_threads(1)
     for mode, options in CASES.items():
         data = features() if options["backbone"] == "mlp" else images()
@@ -79,7 +79,7 @@ def epochs_done(run):
 
 
 def kill_after(epochs, run, process):
-    """Kill `process` once `run` shows so many epochs, at whatever it is doing then."""
+    """Kill `process` as soon as `run` has `epochs` epochs."""
     deadline = time.monotonic() + 120
     while epochs_done(run) < epochs:
         assert process.is_alive(), f"ended by itself after {epochs_done(run)} epochs"
@@ -92,14 +92,14 @@ def kill_after(epochs, run, process):
 
 
 def table(run):
-    """The figures of a run, without the times."""
+    """Metrics of a run, without the times."""
     with (run / "metrics.csv").open(newline="") as file:
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Folders of all cases: trained in one go, and killed four times on the way."""
+    """Folders of all cases: trained without interruption, and killed four times."""
     straight, killed = tmp_path_factory.mktemp("straight"), tmp_path_factory.mktemp("killed")
     fresh = multiprocessing.get_context("spawn")
     server = multiprocessing.get_context("forkserver")  # five starts that import torch once
@@ -139,8 +139,8 @@ def test_a_killed_run_ends_like_one_that_was_not(runs, mode):
 
 @needs_sigkill
 @pytest.mark.parametrize("mode", CASES)
-def test_those_runs_did_learn_something(runs, mode):
-    """Codes that never moved would be equal too."""
+def test_those_runs_changed_the_codes(runs, mode):
+    """Untrained codes would be equal too."""
     codes = bp.Codes.load(runs[0] / mode / "codes")
     assert len(np.unique(codes.packed, axis=0)) > 1
     rows = table(runs[0] / mode)
@@ -205,28 +205,28 @@ def test_a_run_killed_before_its_model_was_written_writes_it(finished):
 )
 def test_a_folder_of_another_run_is_refused(finished, changes):
     weights = (finished / "model.safetensors").read_bytes()
-    with pytest.raises(ValueError, match="holds a run with other options or other data"):
+    with pytest.raises(ValueError, match="contains a run with other options or other data"):
         make(finished, **changes)
     assert (finished / "model.safetensors").read_bytes() == weights
 
 
 def test_another_method_is_refused(finished):
     hasher = bp.create("dpsh", bits=12, epochs=2, batch_size=16, lr=0.1, device="cpu")
-    with pytest.raises(ValueError, match="holds a run with other options or other data"):
+    with pytest.raises(ValueError, match="contains a run with other options or other data"):
         hasher.fit(features(60), images(60).labels, run=finished)
 
 
-def test_a_run_on_other_pictures_is_refused(tmp_path):
+def test_run_on_other_images_raises(tmp_path):
     options = {"backbone": "small", "epochs": 1}
     pixels = images(60).read(slice(None))
     make(tmp_path, data=pixels, **options)
-    with pytest.raises(ValueError, match="holds a run with other options or other data"):
+    with pytest.raises(ValueError, match="contains a run with other options or other data"):
         make(tmp_path, data=255 - pixels, **options)
     make(tmp_path, data=ImageSet(pixels.copy()), **options)
 
 
 def test_the_device_may_change(finished):
-    """A run may be begun on one machine and ended on another."""
+    """A run can start on one device and resume on another."""
     assert len(make(finished, device="auto").history_) == 2
 
 

@@ -112,7 +112,7 @@ def test_tensors_that_share_memory_are_saved_whole(tmp_path):
 
 
 def test_restored_tensors_are_aligned_like_torchs_own(tmp_path):
-    """Products with tensors at odd addresses can round differently, and then a run differs."""
+    """Products of unaligned tensors can round differently, which would change a run."""
     net, updates, state = make_run("adamw")
     step(net, updates, seed=0)
     RunFolder(tmp_path, "me").save(HISTORY, net, updates, state)
@@ -133,7 +133,7 @@ def test_a_new_folder_starts_at_the_beginning(tmp_path):
 
 def test_another_run_is_refused(saved):
     folder, _ = saved
-    with pytest.raises(ValueError, match="holds a run with other options or other data; choose"):
+    with pytest.raises(ValueError, match="contains a run with other options or other data; choose"):
         restore(folder, identity="you")
 
 
@@ -142,7 +142,7 @@ def test_every_truncation_is_refused(saved):
     content = checkpoint.read_bytes()
     for length in range(0, len(content), 7):
         checkpoint.write_bytes(content[:length])
-        with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint, or a damaged"):
+        with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint, or damaged"):
             restore(folder)
     checkpoint.write_bytes(content)
     assert restore(folder) == (2, HISTORY)
@@ -155,7 +155,7 @@ def test_no_changed_byte_goes_unnoticed(saved):
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
         checkpoint.write_bytes(changed)
-        with pytest.raises(ValueError, match=r"checkpoint|holds a run with other options"):
+        with pytest.raises(ValueError, match=r"checkpoint|contains a run with other options"):
             restore(folder)
     checkpoint.write_bytes(content)
     assert restore(folder) == (2, HISTORY)
@@ -168,7 +168,7 @@ def test_foreign_files_are_refused(saved):
         with pytest.raises(ValueError, match="not a checkpoint; delete it to start again"):
             restore(folder)
     checkpoint.write_bytes(b"PK\x03\x04 some archive, perhaps of pickles" * 9)
-    with pytest.raises(ValueError, match="not a checkpoint, or a damaged one"):
+    with pytest.raises(ValueError, match="not a checkpoint, or damaged"):
         restore(folder)
 
 
@@ -177,7 +177,7 @@ def test_a_newer_checkpoint_is_refused(saved):
     with safe_open(checkpoint, framework="pt") as file:
         metadata = file.metadata() | {"version": "2"}
     save_file({"net.0.weight": torch.zeros(2)}, checkpoint, metadata)
-    with pytest.raises(ValueError, match="a checkpoint of version 2, this is version 1"):
+    with pytest.raises(ValueError, match="checkpoint format 2, expected 1"):
         restore(folder)
 
 

@@ -1,6 +1,7 @@
-"""What a training plan changes in the network's own work: batch norms, and mirror images."""
+"""Training options that change the network: frozen batch norms and mirror images."""
 
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -41,13 +42,14 @@ def test_norms_that_see_all_gpus_are_frozen_too():
     net.trunk = nn.SyncBatchNorm.convert_sync_batchnorm(net.trunk)
     net.trunk.optimized = True
     for frozen in (True, False):
-        Step(net, None, None, Training(freeze_norms=frozen), ALONE).begin_epoch()
+        objective = SimpleNamespace(views=1)
+        Step(net, objective, None, Training(freeze_norms=frozen), ALONE).begin_epoch()
         assert net.training
         assert net.trunk.training is not frozen
 
 
 def test_with_frozen_norms_an_image_is_trained_on_as_it_is_encoded():
-    """The first loss is that of the outputs which the untrained network has in evaluation mode."""
+    """The first loss equals the loss of the untrained network in evaluation mode."""
     options = {"epochs": 1, "batch_size": 24, "lr": 0.0, "weight_decay": 0.0}
     frozen = fitted(freeze_norms=True, **options)
     losses = {name: frozen.history_[0][name] for name in ("pair", "quantisation")}
@@ -84,3 +86,14 @@ def test_features_have_no_mirror_image():
     once = bp.create("dpsh", bits=6, **options).fit(rows, IMAGES.labels)
     both = bp.create("dpsh", bits=6, mirror=True, **options).fit(rows, IMAGES.labels)
     np.testing.assert_array_equal(once.project(rows), both.project(rows))
+
+
+def test_backbone_without_rate_gets_no_gradient_and_stays():
+    options = {"epochs": 1, "batch_size": 8, "backbone": "small", "weight_decay": 0.1}
+    frozen = bp.create("dpsh", bits=6, trunk_lr=0.0, freeze_norms=True, lr=0.1, **options)
+    before = frozen._build((16, 16, 3), 3, torch.device("cpu"), Training())
+    net = frozen.fit(IMAGES).net_
+    assert not any(value.requires_grad for value in net.trunk.parameters())
+    for name, value in net.trunk.state_dict().items():
+        assert torch.equal(value, before.trunk.state_dict()[name]), name
+    assert not torch.equal(net.head.weight, before.head.weight)

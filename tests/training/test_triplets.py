@@ -1,4 +1,4 @@
-"""Triplets and draws, against plain loops over what is allowed."""
+"""Triplets and draws against plain loops."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_nothing_forbidden_is_drawn(allowed, count, seed):
 
 @pytest.mark.parametrize("total", [1, 2, 3, 1024, 999_999, 3_000_001])
 def test_the_ends_of_chance_are_the_first_and_the_last_allowed(monkeypatch, total):
-    """The greatest chance below 1, times the number of columns, does not round up to it."""
+    """The largest float below 1, times the number of columns, does not round up."""
     allowed = torch.ones(1, total + 2, dtype=torch.bool)
     allowed[:, [0, -1]] = False
     for chance, expected in ((0.0, 1), (1 - 2**-24, total)):
@@ -71,7 +71,7 @@ def test_every_allowed_column_is_drawn_equally_often():
     allowed = torch.tensor([[True, False, True, True, False, True]])
     columns, _ = draw(allowed, 40_000)
     counts = columns[0].bincount(minlength=6)
-    # Binomial with n = 40,000 and p = 1/4: a standard deviation of 87, and here six of them.
+    # Binomial with n = 40,000 and p = 1/4: six standard deviations of 87.
     expected = torch.tensor([10_000, 0, 10_000, 10_000, 0, 10_000])
     assert (counts - expected).abs().max() < 520
     assert counts[[1, 4]].tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""A small collection of drawn pictures, some with odd names, and its server."""
+"""A small collection of drawn images, some with unusual names, and its server."""
 
 import os
 import threading
@@ -30,13 +30,13 @@ ODD_NAMES = [
 
 @pytest.fixture(scope="session")
 def scenes():
-    """40 drawn pictures of 24 x 24 pixels."""
+    """Return 40 drawn images of 24 x 24 pixels."""
     return draw_shapes(40, size=24, seed=1).pixels
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory, scenes):
-    """The pictures as files: half in `odd`, half in `even`, those of odd names at the top."""
+    """Write the images to `odd` and `even`, those with unusual names to the top folder."""
     root = tmp_path_factory.mktemp("pictures") / "holidays"
     for number, pixels in enumerate(scenes):
         place = root / ("odd" if number % 2 else "even")
@@ -71,7 +71,7 @@ def client(collection):
 
 @pytest.fixture
 def codes_file(tmp_path):
-    """An index of codes alone: integer ids, no model."""
+    """Create an index of codes with integer ids and without a model."""
     from bitprint.codes import Codes
     from bitprint.search.index import Index
 
@@ -83,7 +83,7 @@ def codes_file(tmp_path):
 
 @contextmanager
 def running(collection, **options):
-    """A real server on a free port of the loopback; gives its address."""
+    """Run a server on a free local port; yield its address."""
     limits = options.get("limits", Limits())
     listener = listen("127.0.0.1", 0)
     ready = threading.Event()
@@ -91,9 +91,11 @@ def running(collection, **options):
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     assert ready.wait(60)
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(20)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
     assert not thread.is_alive()
 
 

@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from web_pictures import as_file
 from bitprint.codes import Codes
 from bitprint.photos import Photos
 from bitprint.web import Collection, Limits, create_app
-from bitprint.web.collection import Search, key_of
+from bitprint.web.collection import SearchRequest, key_of
 
 
 def by_picture(client, data, name="a.png", **options):
@@ -19,7 +20,7 @@ def by_picture(client, data, name="a.png", **options):
 
 
 def ranking(collection, code):
-    """Every (distance, key) of the collection in order, from all codes and a stable sort."""
+    """Return all (distance, key) pairs of the collection, computed by a stable sort."""
     ids = collection.index.ids()
     distances = collection.index.codes(ids).hamming(code)[:, 0]
     order = np.argsort(distances, kind="stable")
@@ -146,11 +147,11 @@ def test_indexed_paths_that_lead_outside_or_changed_are_not_served(tmp_path, sce
                 for kind in ("picture", "thumbnail"):
                     response = client.get(f"/api/{kind}/{key_of(path)}")
                     assert response.status_code == 404
-                    assert response.json() == {"detail": "there is no such picture"}
+                    assert response.json() == {"detail": "there is no such photo"}
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ({}, "either an id or a code"),
         ({"id": "n1", "code": "00" * 8}, "either an id or a code"),
@@ -169,14 +170,14 @@ def test_indexed_paths_that_lead_outside_or_changed_are_not_served(tmp_path, sce
         ([], ""),
     ],
 )
-def test_invalid_queries_are_told_what_is_wrong(client, body, says):
+def test_search_invalid_query_returns_422(client, body, message):
     response = client.post("/api/search", json=body)
     assert response.status_code == 422
-    assert says in response.json()["detail"]
+    assert message in response.json()["detail"]
     assert "\n" not in response.json()["detail"]
 
 
-def test_whole_numbers_may_be_spelt_with_a_point(client):
+def test_search_accepts_integral_floats(client):
     spelt = b'{"code": "0000000000000000", "k": 5.0}'
     headers = {"Content-Type": "application/json"}
     answer = client.post("/api/search", content=spelt, headers=headers)
@@ -193,7 +194,8 @@ def test_unknown_ids(client):
     ("content_type", "body", "status"),
     [
         ("application/json", b"{", 422),
-        ("application/json", b"[" * 100_000, 422),
+        ("application/json", b"[" * 65_536, 422),
+        ("application/json", b"[" * 65_537, 413),
         ("application/json", b'{"code": "\\ud800"}', 422),
         ("application/json", b"\xff\xfe", 422),
         ("text/plain", b"{}", 415),
@@ -355,7 +357,7 @@ def test_folders_are_read_again_only_where_a_path_lies_in_none(tmp_path, scenes,
         served = Collection(
             photos.index, None, photos.roots, lambda: asked.append(1) or photos.roots
         )
-        search = Search(served.code_of(key_of(str(root / "1.png"))), 5, 64, "")
+        search = SearchRequest(served.code_of(key_of(str(root / "1.png"))), 5, 64, "")
         assert len(served.search([search])[0]) == 3
         assert not asked
         photos.add(pictures_in(tmp_path / "b", scenes[:3]))
@@ -363,7 +365,7 @@ def test_folders_are_read_again_only_where_a_path_lies_in_none(tmp_path, scenes,
         assert len(asked) == 1
 
 
-def test_a_picture_is_promised_only_below_a_folder(tmp_path, scenes):
+def test_has_picture_only_inside_a_root(tmp_path, scenes):
     from bitprint.search.index import Index
 
     real = pictures_in(tmp_path / "real", scenes[:1])
@@ -372,7 +374,7 @@ def test_a_picture_is_promised_only_below_a_folder(tmp_path, scenes):
     with Index.create(tmp_path / "a.bp", bits=8) as index:
         index.add(range(4), Codes(np.zeros((4, 1), np.uint8), 8), paths=paths)
         served = Collection(index, roots=[tmp_path / "link"])
-        [found] = served.search([Search(bytes(1), 4, 8, "")])
+        [found] = served.search([SearchRequest(bytes(1), 4, 8, "")])
         with TestClient(create_app(served), base_url="http://127.0.0.1") as client:
             statuses = [client.get(f"/api/thumbnail/n{key}").status_code for key in range(4)]
     assert [one.name for one in found] == ["link/0.png", "real/0.png", paths[2], "3"]
@@ -380,8 +382,29 @@ def test_a_picture_is_promised_only_below_a_folder(tmp_path, scenes):
     assert statuses == [200, 200, 404, 404]
 
 
-def test_limits_of_an_upload_are_the_servers_own(collection, scenes):
+def test_upload_over_the_pixel_limit_is_rejected(collection, scenes):
     limits = Limits(pixels=24 * 24 - 1)
     app = create_app(collection, limits=limits)
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert by_picture(client, as_file(scenes[0])).status_code == 415
+
+
+def exhausted(*_arguments, **_options):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize("kind", ["picture", "thumbnail", "static"])
+def test_too_many_open_files_return_503(client, collection, monkeypatch, caplog, kind):
+    """Files of the page are opened after the start of the response, which is not sent yet."""
+    path = "/static/app.js"
+    if kind == "static":
+        monkeypatch.setattr("anyio.open_file", exhausted)
+    else:
+        path = f"/api/{kind}/{key_of(collection.index.ids()[0])}"
+        monkeypatch.setattr("bitprint.web.pictures.os.open", exhausted)
+    response = client.get(path)
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    assert "overloaded" in response.json()["detail"]
+    assert "too many open files; raise the limit (ulimit -n)" in caplog.text
+    assert "Traceback" not in caplog.text

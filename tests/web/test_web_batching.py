@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from bitprint.web.batching import Batcher, Crew
+from bitprint.web.batching import Batcher, BoundedExecutor
 
 
 class Held:
-    """Work that waits until it is let go, and remembers its batches."""
+    """Record batches and block until `go` is set."""
 
     def __init__(self):
         self.batches = []
@@ -23,7 +23,7 @@ class Held:
 
 
 def run(scenario):
-    """Run it, but not for ever: a job that nobody does would be waited for."""
+    """Run a coroutine with a timeout."""
     asyncio.run(asyncio.wait_for(scenario, timeout=30))
 
 
@@ -65,7 +65,7 @@ def test_one_job_too_many_is_refused_at_once_and_the_others_are_done():
     run(scenario())
 
 
-def test_a_job_given_up_while_it_waits_is_never_begun():
+def test_canceled_queued_job_is_skipped():
     async def scenario():
         work = Held()
         batcher = Batcher(work, most=4, waiting=4)
@@ -100,7 +100,7 @@ def test_a_batch_that_fails_fails_its_own_jobs_only():
     run(scenario())
 
 
-def test_closing_does_what_waits():
+def test_close_drains_the_queue():
     async def scenario():
         work = Held()
         batcher = Batcher(work, most=2, waiting=5)
@@ -113,9 +113,9 @@ def test_closing_does_what_waits():
     run(scenario())
 
 
-def test_a_crew_has_so_many_hands_and_so_long_a_line():
+def test_executor_with_a_full_queue_refuses():
     async def scenario():
-        crew = Crew(threads=2, waiting=1)
+        executor = BoundedExecutor(threads=2, waiting=1)
         go, busy = threading.Event(), threading.Semaphore(0)
 
         def work(number):
@@ -123,15 +123,15 @@ def test_a_crew_has_so_many_hands_and_so_long_a_line():
             assert go.wait(10)
             return number
 
-        tasks = [asyncio.create_task(crew.run(work, number)) for number in range(3)]
+        tasks = [asyncio.create_task(executor.run(work, number)) for number in range(3)]
         for _ in range(2):
             assert await asyncio.to_thread(busy.acquire, timeout=10)
         assert not busy.acquire(timeout=0.05)
         with pytest.raises(queue.Full):
-            await crew.run(work, 3)
+            await executor.run(work, 3)
         go.set()
         assert await asyncio.gather(*tasks) == [0, 1, 2]
-        assert await crew.run(work, 4) == 4
-        crew.close()
+        assert await executor.run(work, 4) == 4
+        executor.close()
 
     run(scenario())

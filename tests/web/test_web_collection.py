@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from bitprint.codes import Codes
 from bitprint.search.index import Index
 from bitprint.web import create_app
-from bitprint.web.collection import KEY_PATTERN, Collection, Search, id_of, key_of, readable
+from bitprint.web.collection import KEY_PATTERN, Collection, SearchRequest, id_of, key_of, readable
 from bitprint.web.models import code_pattern, parse_code
 
-texts = st.text(st.characters(exclude_characters="\0"), max_size=40)  # stray surrogates included
+texts = st.text(st.characters(exclude_characters="\0"), max_size=40)  # includes lone surrogates
 
 
 @given(st.one_of(st.integers(-(2**63), 2**63 - 1), texts))
@@ -23,7 +23,7 @@ def test_a_key_is_safe_in_urls_and_leads_back(identifier):
 
 
 @pytest.mark.parametrize("key", ["", "x7", "n", "n7x", "sA", "s\xff", "s_w", "7"])
-def test_what_is_no_key_is_refused(key):
+def test_invalid_key_raises(key):
     with pytest.raises(ValueError):  # noqa: PT011
         id_of(key)
 
@@ -37,7 +37,7 @@ def test_readable_names_can_be_sent(name):
 
 
 @given(st.integers(1, 70), st.data())
-def test_the_pattern_of_codes_is_what_codes_takes(bits, data):
+def test_code_pattern_matches_valid_codes(bits, data):
     width = -(-bits // 8)
     packed = data.draw(st.binary(min_size=width, max_size=width))
     padding = 8 * width - bits
@@ -52,7 +52,7 @@ def test_the_pattern_of_codes_is_what_codes_takes(bits, data):
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory):
-    """300 codes of 20 bits under stray names, with labels, one of which is not text."""
+    """Create 300 codes of 20 bits with ids and labels that are not valid text."""
     rng = np.random.default_rng(0)
     signs = rng.random((300, 20)) < 0.5
     names = [f"pic\udce9 {number}" for number in range(300)]
@@ -79,7 +79,7 @@ def test_a_batch_of_unlike_searches_answers_each_as_brute_force_does(labelled):
     queries = rng.random((24, 20)) < 0.5
     codes = Codes.from_signs(queries).packed
     searches = [
-        Search(
+        SearchRequest(
             codes[number].tobytes(),
             k=[1, 7, 1000][number % 3],
             radius=[2, 6, 20, 1024][number % 4],
@@ -110,11 +110,11 @@ def test_an_empty_index_finds_nothing(tmp_path):
     with Index.create(tmp_path / "a.bp", bits=9) as index:
         collection = Collection(index)
         collection.warm_up()
-        assert collection.search([Search(bytes(2), 5, 9, "")]) == [[]]
+        assert collection.search([SearchRequest(bytes(2), 5, 9, "")]) == [[]]
         assert collection.labels() == []
 
 
-def test_a_result_that_goes_away_before_it_is_described_is_searched_for_again(tmp_path):
+def test_search_repeats_if_a_hit_is_removed(tmp_path):
     with Index.create(tmp_path / "a.bp", bits=8) as index:
         index.add(["stays", "goes"], Codes.from_packed(np.array([[0], [0]], np.uint8), bits=8))
         collection, search = Collection(index), index.search
@@ -126,7 +126,7 @@ def test_a_result_that_goes_away_before_it_is_described_is_searched_for_again(tm
             return found
 
         index.search = search_and_remove
-        answers = collection.search([Search(bytes(1), 5, 8, "")])
+        answers = collection.search([SearchRequest(bytes(1), 5, 8, "")])
     assert [one.name for one in answers[0]] == ["stays"]
 
 
@@ -138,7 +138,7 @@ def test_an_index_of_codes_with_any_attachment_is_served(codes_file):
     with collection.index:
         assert collection.encoder is None
         collection.warm_up()
-        [[hit]] = collection.search([Search(code, k=1, radius=0, label="")])
+        [[hit]] = collection.search([SearchRequest(code, k=1, radius=0, label="")])
         assert (hit.distance, hit.code) == (0, code)
 
 

@@ -1,4 +1,4 @@
-"""HEAD is answered as GET is, without the body."""
+"""HEAD requests return the headers of GET without a body."""
 
 import asyncio
 import socket
@@ -20,7 +20,9 @@ def key(client):
 def same_head(client, path, **options):
     got, head = client.get(path, **options), client.head(path, **options)
     assert head.status_code == got.status_code
-    names = set(got.headers) - ({"content-length"} if path == "/metrics" else set())  # it counts
+    names = set(got.headers) - (
+        {"content-length"} if path == "/metrics" else set()
+    )  # its body changes
     assert {name: head.headers[name] for name in names} == {
         name: got.headers[name] for name in names
     }
@@ -37,7 +39,7 @@ def test_every_get_route_answers_head(client, key):
         assert int(head.headers["content-length"]) > 0
 
 
-def test_what_get_refuses_head_refuses_too(client, key):
+def test_head_returns_the_errors_of_get(client, key):
     statuses = {
         "/nowhere": 404,
         "/static/..%2fapp.py": 404,
@@ -63,7 +65,7 @@ def test_head_needs_the_token(collection, key):
 
 
 def messages_of(app, method):
-    """What an application sends; the test client and uvicorn would leave out a body of HEAD."""
+    """Return the messages an application sends (servers and clients drop bodies of HEAD)."""
     messages = []
 
     async def send(message):
@@ -82,13 +84,11 @@ def test_no_body_leaves_the_application(collection):
     (start, body), (same_start, none) = (messages_of(guarded, name) for name in ("GET", "HEAD"))
     assert start["status"] == 401
     assert start == same_start
-    assert b"a token is needed" in body["body"]
+    assert b"token required" in body["body"]
     assert none == {"type": "http.response.body"}
 
 
-def test_a_connection_goes_on_after_head_and_no_picture_is_read(
-    collection, serve, key, monkeypatch
-):
+def test_head_keeps_the_connection_and_reads_no_file(collection, serve, key, monkeypatch):
     opened, read, chunks = [], [], routes._chunks
 
     def counted(file, size):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitprint.web.metrics import _BOUNDS, Metrics, Observed
+from bitprint.web.metrics import _BOUNDS, Metrics, MetricsMiddleware
 
 
 @given(st.lists(st.tuples(st.sampled_from(["/a", "/b"]), st.floats(0, 20)), max_size=30))
@@ -52,7 +52,7 @@ def test_a_failure_is_counted_logged_and_answered_without_its_cause(caplog):
         raise RuntimeError("secret path /home/me")
 
     metrics = Metrics()
-    start, body = run(Observed(failing, metrics), path="/\n\x1b[2Jx")
+    start, body = run(MetricsMiddleware(failing, metrics), path="/\n\x1b[2Jx")
     assert start["status"] == 500
     assert b"secret" not in body["body"]
     assert b"Traceback" not in body["body"]

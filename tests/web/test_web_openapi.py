@@ -10,7 +10,7 @@ from bitprint.web import create_app
 
 GREY = np.full((9, 7, 3), 100, np.uint8)
 
-# Bytes that are no picture are valid by any schema, and refused; a picture is what the field wants.
+# A schema cannot require valid image files, so generate them here.
 schemathesis.openapi.media_type(
     "image/*", st.sampled_from([as_file(GREY, kind) for kind in ("PNG", "JPEG", "WEBP")])
 )
@@ -43,8 +43,8 @@ def check(operation, mode):
     @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(generation_mode=mode))
     def ask(case):
-        # A form has only text, and nothing for null or an empty list: what is not valid as an
-        # object may be a valid form.
+        # Form fields are strings, and null or empty lists are omitted: an invalid object may be a
+        # valid form.
         is_form = case.media_type == "multipart/form-data"
         case.call_and_validate(excluded_checks=[negative_data_rejection] if is_form else [])
 

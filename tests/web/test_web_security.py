@@ -1,5 +1,6 @@
 import pytest
 from fastapi.testclient import TestClient
+from web_pictures import as_file
 
 from bitprint.web import create_app
 
@@ -85,7 +86,7 @@ def guarded(collection):
         {"Cookie": "other=open%20sesame%2C%20%C3%A9"},
     ],
 )
-def test_without_the_token_nothing_is_told(guarded, path, headers):
+def test_request_without_token_returns_401(guarded, path, headers):
     response = guarded.get(path, headers=headers)
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
@@ -100,7 +101,7 @@ def test_without_the_token_nothing_is_told(guarded, path, headers):
         {"Cookie": "a=b; bitprint-token=open%20sesame%2C%20%C3%A9"},
     ],
 )
-def test_with_the_token_everything_is(guarded, headers):
+def test_request_with_token_returns_200(guarded, headers):
     assert guarded.get("/api/info", headers=headers).status_code == 200
 
 
@@ -125,7 +126,74 @@ def test_the_page_and_the_health_need_no_token(guarded, path):
         ("", 421),
     ],
 )
-def test_only_its_own_names_are_answered_to(collection, host, status):
+def test_unknown_host_name_returns_421(collection, host, status):
     app = create_app(collection, names=["photos.lan"])
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert client.get("/health", headers={"Host": host}).status_code == status
+
+
+FOREIGN = [
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:3000"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1:8000"},
+    {"Sec-Fetch-Site": ""},
+    {"Origin": "http://evil.example"},
+    {"Origin": "http://127.0.0.1:3000"},
+    {"Origin": "http://127.0.0.1"},
+    {"Origin": "http://localhost"},
+    {"Origin": "http://photos.lan:3000"},
+    {"Origin": "null"},
+    {"Origin": ""},
+]
+OWN = [
+    {},
+    {"Sec-Fetch-Site": "none"},
+    {"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:8000"},
+    {"Sec-Fetch-Site": "same-origin", "Origin": "https://photos.lan:8443"},
+    {"Origin": "http://127.0.0.1:8000"},
+    {"Origin": "https://photos.lan"},
+]
+
+
+def upload(client, scenes, headers):
+    files = {"picture": ("a.png", as_file(scenes[0]))}
+    return client.post("/api/search", files=files, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def named(collection):
+    app = create_app(collection, names=["127.0.0.1", "Photos.lan"])
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        yield client
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_request_from_another_site_returns_403(named, scenes, headers):
+    response = upload(named, scenes, headers)
+    assert response.status_code == 403
+    assert "another website" in response.json()["detail"]
+    assert "access-control-allow-origin" not in response.headers
+    for path in ("/api/info", "/health", "/static/app.js", "/openapi.json"):
+        assert named.get(path, headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("headers", OWN)
+def test_request_from_the_page_or_a_script_returns_200(named, scenes, headers):
+    assert upload(named, scenes, headers).status_code == 200
+
+
+def test_link_from_another_site_opens_the_page(named):
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert named.get("/", headers=headers).status_code == 200
+
+
+def test_request_from_another_site_needs_the_token_in_the_header(guarded, scenes):
+    bearer = {"Authorization": "Bearer open sesame, é".encode()}
+    cookie = {"Cookie": "bitprint-token=open%20sesame%2C%20%C3%A9"}
+    foreign = {"Sec-Fetch-Site": "same-site", "Origin": "http://example.org:3000"}
+    assert upload(guarded, scenes, foreign).status_code == 401
+    assert upload(guarded, scenes, foreign | cookie).status_code == 403
+    assert upload(guarded, scenes, foreign | bearer).status_code == 200
+    assert upload(guarded, scenes, cookie).status_code == 200
+    wrong = {"Authorization": "Bearer wrong"}
+    assert guarded.get("/health", headers=foreign | wrong).status_code == 403

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. One module per group of commands."""
+"""Command line: parse arguments, call the library, print results."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import typer
 
 from bitprint.cli import bench, data, encode, export, index, learn, methods, paper, search, serve
 from bitprint.cli._shared import note, say
+from bitprint.utils.text import printable
 from bitprint.version import __version__
 
 _HELP = """Learn short binary codes for images and search them by Hamming distance.
 
 \b
-Try the whole workflow on built-in images:
+Try all steps on built-in images:
   bitprint demo
 Train a model on images in one folder per class:
   bitprint train ~/Labeled --features efficientnet-lite0 --out runs/mine
-Index a folder of images, without labels, and search it:
+Index a folder of images (no labels needed) and search it:
   bitprint index add photos.bp ~/Pictures
   bitprint search photos.bp query.jpg --open
 """
@@ -51,8 +52,8 @@ for panel, commands in _COMMANDS.items():
 app.add_typer(index.app, name="index", rich_help_panel="Search")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         say(f"bitprint {__version__}")
         raise typer.Exit
 
@@ -72,8 +73,8 @@ def _common(
 
 
 def main() -> None:
-    """Run the command line; exit with 1 and one sentence on standard error if a job fails."""
-    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
+    """Run the command line; on failure print one line to standard error and exit with code 1."""
+    warnings.formatwarning = lambda message, *_: f"warning: {printable(str(message))}\n"
     # Pillow warns about large images without naming the file.
     warnings.filterwarnings("ignore", "Image size .* exceeds limit of .* pixels")
     try:
@@ -81,5 +82,5 @@ def main() -> None:
     except (ValueError, OSError, FloatingPointError) as error:
         if os.environ.get("BITPRINT_DEBUG"):
             raise
-        note(f"bitprint: {error}", style="red")
+        note(f"bitprint: {printable(str(error))}", style="red")
         sys.exit(1)

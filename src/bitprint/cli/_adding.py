@@ -1,4 +1,4 @@
-"""What `bitprint index add` does: add pictures, codes of a file, or codes of a cluster."""
+"""Implementation of `bitprint index add`: add images, a codes file, or codes of a cluster."""
 
 from __future__ import annotations
 
@@ -17,44 +17,47 @@ if TYPE_CHECKING:
     from bitprint.photos import Chosen, Photos
     from bitprint.photos.files import Listing, Source
 
-# The values of `bitprint.photos.choosing`, for the help texts, which import nothing slow.
+# Copies of the values in `bitprint.photos.choosing`, which is slow to import.
 BITS, FEW = 64, 100
 
-_PARTITIONED = "_listing.parquet"  # which a folder of `bitprint encode --ray` holds
+_PARTITIONED = "_listing.parquet"  # present in output folders of `bitprint encode --ray`
 
 
 def add(path: str, names: list[str], model: Path | None, bits: int | None) -> dict[str, Any]:
-    """Add what has a name, or is named on standard input, to an index; say what became of it."""
+    """Add images or codes to an index; return the counts.
+
+    `names` are files and folders; "-" stands for the names on standard input.
+    """
     from bitprint.photos.files import named
 
     for name in names:
         named(name)
         if len(names) > 1 and (is_codes(Path(name)) or _is_partitioned(name)):
-            raise typer.BadParameter(f"{name} holds codes, which are added by themselves")
+            raise typer.BadParameter(f"{name} contains codes; add it in a separate command")
     name = names[0]
     if is_codes(Path(name)):
         if model is not None or bits is not None:
-            raise typer.BadParameter("--model and --bits are for pictures, not for codes")
+            raise typer.BadParameter("--model and --bits apply to images, not to codes")
         return _add_codes(path, Path(name))
     if _is_partitioned(name):
         if bits is not None:
-            raise typer.BadParameter("--bits is for pictures, not for codes")
+            raise typer.BadParameter("--bits applies to images, not to codes")
         return _add_partitions(path, name, model)
     sources = [_read_names() if name == "-" else name for name in dict.fromkeys(names)]
-    return _add_pictures(path, sources, model, bits)
+    return _add_images(path, sources, model, bits)
 
 
 def _is_partitioned(name: str) -> bool:
     return (Path(name) / _PARTITIONED).is_file()
 
 
-def _add_pictures(
+def _add_images(
     path: str, sources: Sequence[Source], model: Path | None, bits: int | None
 ) -> dict[str, Any]:
     from bitprint.photos import Photos
 
     if model is not None and bits is not None:
-        raise typer.BadParameter("--bits is for an index without --model, which has its own")
+        raise typer.BadParameter("give --model or --bits, not both: the model sets the bits")
     to_add: Sequence[Source | Listing] = sources
     with Photos.open_or_create(path, model=model, bits=bits) as photos:
         with progress_bar("learning") as progress:
@@ -65,7 +68,7 @@ def _add_pictures(
         with progress_bar("encoding") as progress:
             added = photos.add(*to_add, progress=progress)
         list_skipped(added.skipped)
-        _note_unlabelled(sources)
+        _note_unlabeled(sources)
         if added.new and photos.has_outgrown_model():
             _note_outgrown(photos)
         return added._asdict() | {"held": len(photos), "model": photos.index.model}
@@ -74,27 +77,27 @@ def _add_pictures(
 def _note_model(chosen: Chosen) -> None:
     images = counted(chosen.images, "image")
     if chosen.origin == "ready-made":
-        note(f"{images}: too few to learn a model, using coco-64 (--bits learns one anyway)")
+        note(f"{images}: too few to learn a model, using coco-64 (with --bits a model is learned)")
     elif chosen.origin == "learned":
         note(f"learned a model from {images} without labels")
 
 
-def _note_unlabelled(sources: Sequence[Source]) -> None:
-    """Report CSVs without a column of labels, which may have another name."""
+def _note_unlabeled(sources: Sequence[Source]) -> None:
+    """Print the CSV files without a label column, whose labels may have another name."""
     from bitprint.data.label_csv import has_label_column
 
     for source in sources:
         if isinstance(source, str) and source.lower().endswith(".csv"):
             path = Path(source)
             if path.is_file() and not has_label_column(path):
-                note(f"{source}: no column label, so its images get no labels")
+                note(f"{source}: no column named label, so its images get no labels")
 
 
 def _note_outgrown(photos: Photos) -> None:
     learned_from = counted(photos.encoder.pictures or 0, "image")
     note(
-        f"the model of this index was learned from {learned_from}, too few for the "
-        f"{len(photos)} images in it; a new index would learn from all of them"
+        f"the model of this index was learned from {learned_from}, too few for its "
+        f"{len(photos)} images; a new index would learn a model from all of them"
     )
 
 
@@ -107,15 +110,15 @@ def _add_codes(path: str, file: Path) -> dict[str, Any]:
     with open_index(path) if exists else open_index(path, bits=codes.bits, create=True) as opened:
         if opened.model is not None:
             raise ValueError(
-                f"{opened.path}: holds codes by {opened.model}, and {file} does not say what made "
-                "its codes; add pictures, or make another index"
+                f"{opened.path}: the codes in this index are from {opened.model}, but {file} does "
+                "not record its model; add images, or create another index"
             )
         opened.add(read_ids(file, len(codes)), codes)
         return {"new": len(codes), "held": len(opened), "model": None}
 
 
 def _add_partitions(path: str, folder: str, model: Path | None) -> dict[str, Any]:
-    """Add what `bitprint encode --ray` has written; with its model, pictures can be searched."""
+    """Add the output of `bitprint encode --ray`; given the model, the index can search images."""
     from bitprint.cluster import read_codes, read_job
     from bitprint.photos import Photos
     from bitprint.photos.encoder import Encoder
@@ -129,7 +132,9 @@ def _add_partitions(path: str, folder: str, model: Path | None) -> dict[str, Any
     else:
         encoder = Encoder.load(model)
         if encoder.identity != job.model:
-            raise ValueError(f"{folder}: holds codes by {job.model}, not by {encoder.identity}")
+            raise ValueError(
+                f"{folder}: its codes are from {job.model}, not from {encoder.identity}"
+            )
         opened = Photos.create(path, encoder).index
     new = 0
     with opened, progress_bar("adding") as progress:
@@ -141,7 +146,7 @@ def _add_partitions(path: str, folder: str, model: Path | None) -> dict[str, Any
 
 
 def _read_names() -> list[str]:
-    """Names on standard input, one per line, or separated by null characters."""
+    """Read names from standard input, separated by line breaks or null characters."""
     content = typer.get_binary_stream("stdin").read()
     names = (
         content.split(b"\0") if b"\0" in content else content.replace(b"\r\n", b"\n").split(b"\n")

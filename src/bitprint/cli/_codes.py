@@ -1,7 +1,6 @@
-"""Files of codes, as `bitprint encode` writes them: with the ids beside them, one per line.
+"""Codes files as written by `bitprint encode`, with the ids in a text file, one per line.
 
-The name of a file may hold line breaks; these are written as a null character, which no id has,
-followed by n or r.
+Line breaks in an id are escaped: a null character, which cannot occur in an id, then n or r.
 """
 
 from __future__ import annotations
@@ -11,60 +10,59 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitprint.cli._shared import counted
-from bitprint.files import no_part_left
+from bitprint.utils.files import write_atomically
 
 if TYPE_CHECKING:
     from bitprint.codes import Codes
 
-_BREAKS = {"\n": "\0n", "\r": "\0r"}
+_ESCAPES = {"\n": "\0n", "\r": "\0r"}
 
 
 def write_codes(codes: Codes, ids: Iterable[object], file: Path) -> None:
-    """Write N codes to a file, and their ids beside it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with no_part_left(file, file.with_name(file.name + ".partial")):
-        codes.save(file)
-    text = "".join(f"{_in_one_line(str(name))}\n" for name in ids)
-    with no_part_left(ids_beside(file)):
-        ids_beside(file).write_text(text, "utf-8", "surrogateescape")
+    """Write codes to a file, and their ids to `ids_file(file)`."""
+    codes.save(file)
+    text = "".join(f"{_escape(str(name))}\n" for name in ids)
+    write_atomically(ids_file(file), text.encode("utf-8", "surrogateescape"))
 
 
 def is_codes(path: Path) -> bool:
-    """Whether a file is in the format of codes: eight bytes are the length of a JSON object."""
+    """Return whether a file starts like a codes file: an 8-byte length, then a JSON object."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
         start = file.read(9)
-    # In a picture the ninth byte may be a brace too, as part of its height in a GIF.
+    # The ninth byte of an image can be a brace too: in a GIF it is part of the height.
     return start[8:] == b"{" and int.from_bytes(start[:8], "little") <= path.stat().st_size - 8
 
 
-def ids_beside(file: Path) -> Path:
-    """Where the ids of a file of codes are."""
+def ids_file(file: Path) -> Path:
+    """Return the path of the ids of a codes file."""
     return file.with_name(file.name + ".ids.txt")
 
 
 def read_ids(file: Path, count: int) -> list[str]:
-    """Read the ids of a file of so many codes."""
-    beside = ids_beside(file)
-    if not beside.is_file():
-        raise FileNotFoundError(f"{beside}: no ids for the codes of {file}; one per line")
-    ids = beside.read_text("utf-8", "surrogateescape").split("\n")[:-1]
+    """Read the ids of a file of `count` codes."""
+    path = ids_file(file)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file; it must contain the ids of the codes in {file}, one per line"
+        )
+    ids = path.read_text("utf-8", "surrogateescape").split("\n")[:-1]
     if len(ids) != count:
         raise ValueError(
-            f"{beside}: {counted(len(ids), 'id')} for {counted(count, 'code')}; "
-            "encode the pictures again"
+            f"{path}: {counted(len(ids), 'id')} for {counted(count, 'code')}; "
+            "encode the images again"
         )
-    return [_with_breaks(line) for line in ids]
+    return [_unescape(line) for line in ids]
 
 
-def _in_one_line(name: str) -> str:
-    for character, escape in _BREAKS.items():
+def _escape(name: str) -> str:
+    for character, escape in _ESCAPES.items():
         name = name.replace(character, escape)
     return name
 
 
-def _with_breaks(line: str) -> str:
-    for character, escape in _BREAKS.items():
+def _unescape(line: str) -> str:
+    for character, escape in _ESCAPES.items():
         line = line.replace(escape, character)
     return line

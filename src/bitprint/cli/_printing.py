@@ -1,11 +1,12 @@
-"""Print hits, and the result of a change to an index."""
+"""Print hits and the properties of an index."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from bitprint.cli._shared import output, say, tell_left_out
+from bitprint.cli._shared import note_left_out, output, say
+from bitprint.utils.text import printable
 
 _COUNTS = {
     "new": "new",
@@ -19,16 +20,14 @@ _COUNTS = {
 
 
 def print_about(about: dict[str, Any], as_json: bool) -> None:
-    """Print the counts of a change to an index, and the properties of the index."""
-    from bitprint.photos.files import printable
-
+    """Print the counts of an update, and the properties of the index."""
     if as_json:
         output.print_json(data=about, ensure_ascii=True)
         return
     parts = [
         f"{value if isinstance(value, int) else len(value)} {words}"
         for name, words in _COUNTS.items()
-        # Changed labels are rare: printed only if there are some.
+        # Changed labels are rare, so a count of 0 is not printed.
         if (value := about.get(name)) is not None and (value or name != "relabelled")
     ]
     say(", ".join(parts))
@@ -38,11 +37,11 @@ def print_about(about: dict[str, Any], as_json: bool) -> None:
     for name in ("folders", "labels"):
         if about.get(name):
             say(f"{name}: {', '.join(printable(entry) for entry in about[name])}")
-    tell_left_out(about.get("left_out", ()))
+    note_left_out(about.get("left_out", ()))
 
 
 def print_found(found: Iterable[tuple[str, list[dict[str, Any]]]], as_json: bool) -> None:
-    """Print the hits of several queries, each under the name of its query."""
+    """Print the hits of several queries, each below the name of its query."""
     if as_json:
         rows = [{"query": query, "results": hits} for query, hits in found]
         output.print_json(data=rows, ensure_ascii=True)
@@ -53,8 +52,6 @@ def print_found(found: Iterable[tuple[str, list[dict[str, Any]]]], as_json: bool
 
 
 def print_hits(hits: list[dict[str, Any]]) -> None:
-    """Print the distance and the path of every hit."""
-    from bitprint.photos.files import printable
-
+    """Print the distance and the path of each hit."""
     for hit in hits:
         say(f"{hit['distance']:4d}  {printable(hit['path'] or str(hit['id']))}")

@@ -1,4 +1,4 @@
-"""What the commands share: where and how they print, their arguments, opening image sets."""
+"""Shared by the commands: consoles, argument types, progress bars and opening image sets."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from rich.progress import (
 from rich.text import Text
 
 from bitprint.training.progress import PlainLines
+from bitprint.utils.text import printable
 
 output = Console()
-"""Where results go."""
+"""Results: standard output."""
 errors = Console(stderr=True)
-"""Where everything else goes: progress, warnings, what was skipped."""
+"""Progress, warnings and notes: standard error."""
 
 DATA, TRAINING, OUTPUT = "Data", "Training", "Output"
-"""Groups of options in the help of the commands."""
+"""Panels of options in the help."""
 
 DataArgument = Annotated[
     str,
@@ -50,7 +51,7 @@ IndexArgument = Annotated[
     str,
     typer.Argument(
         metavar="INDEX",
-        help="index file, such as photos.bp, or database address: postgresql://... or milvus://...",
+        help="index file such as photos.bp, or database address: postgresql://... or milvus://...",
     ),
 ]
 JsonOption = Annotated[
@@ -62,17 +63,22 @@ DeviceOption = Annotated[
 
 
 def say(line: str) -> None:
-    """Print a line of results as it is."""
-    output.print(line, markup=False, highlight=False, soft_wrap=True)
+    """Print a line of results without markup; control characters are escaped."""
+    output.print(_escaped(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def note(line: str, style: str | None = None) -> None:
-    """Print a line beside the results as it is."""
-    errors.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    """Print a line to standard error without markup; control characters are escaped."""
+    errors.print(_escaped(line), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _escaped(text: str) -> str:
+    """Escape control characters, except line breaks, which some texts of our own contain."""
+    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun.
+    """Return a number and a noun, in the plural unless the number is 1.
 
     Examples
     --------
@@ -84,9 +90,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def list_skipped(skipped: Iterable[tuple[str, str]]) -> None:
-    """Say which files were skipped, and why."""
-    from bitprint.photos.files import printable
-
+    """Print the skipped files and the reasons."""
     for name, reason in skipped:
         note(f"skipped {printable(name)}: {printable(reason)}", style="yellow")
 
@@ -98,9 +102,9 @@ class _RateColumn(ProgressColumn):
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left, from the first call of the yielded function to the last.
+    """Show a progress bar; yield a function that takes the number of items done and in total.
 
-    Where standard error is no terminal, plain lines replace it.
+    If standard error is not a terminal, plain lines are printed instead.
     """
     if not errors.is_terminal:
         lines = PlainLines(note)
@@ -122,12 +126,12 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         bar.stop()
 
 
-_INTERRUPTED = 130  # which shells know as the end by Ctrl-C, and typer's own
+_INTERRUPTED = 130  # the exit code of a process ended by Ctrl-C
 
 
 @contextmanager
 def resume_hint() -> Iterator[None]:
-    """End a command that is interrupted with the advice to run it again."""
+    """On Ctrl-C print how to resume the command, and exit."""
     try:
         yield
     except KeyboardInterrupt:
@@ -138,62 +142,78 @@ def resume_hint() -> Iterator[None]:
 def open_set(
     name: str, labels: Path | None, progress: Callable[[int, int], None], size: int = 256
 ) -> Any:
-    """Open an image set; say which files were left out."""
+    """Open an image set; print which files were left out."""
     from bitprint.data import open_images
 
     images = open_images(name, labels=labels, size=size, progress=progress)
-    tell_unread(images)
+    note_skipped(images)
     return images
 
 
-def tell_unread(images: Any) -> None:
-    """Say which files of an image set were skipped, and how many are in other formats."""
+def note_skipped(images: Any) -> None:
+    """Print the skipped files of an image set and the number of files in other formats."""
     list_skipped(images.skipped)
     if images.skipped:
         skipped = counted(len(images.skipped), "file")
         note(f"{skipped} skipped, {counted(len(images), 'image')} read")
-    tell_left_out(images.left_out)
+    note_left_out(images.left_out)
 
 
-def only_labelled(images: Any) -> Any:
-    """Return the images that have a label; note how many have none, if any have not."""
+def labeled_images(images: Any) -> Any:
+    """Return the images that have a label; print how many have none."""
     part = images.labelled()
-    tell_unlabelled(len(images) - len(part))
+    note_unlabeled(len(images) - len(part))
     return part
 
 
-def tell_unlabelled(count: int) -> None:
-    """Note how many images have no label and are left out, if there are any."""
+def note_unlabeled(count: int) -> None:
+    """Print how many images are left out because they have no label."""
     if count:
         are = "is" if count == 1 else "are"
         note(f"{counted(count, 'image')} without a label {are} left out", style="yellow")
 
 
-def tell_left_out(names: Sequence[str]) -> None:
-    """Say how many pictures are in formats that are not read, if any are."""
-    from bitprint.data.formats import say_left_out
+def note_left_out(names: Sequence[str]) -> None:
+    """Print how many images are in unsupported formats."""
+    from bitprint.data.formats import describe_left_out
 
     if names:
-        note(say_left_out(names), style="yellow")
+        note(describe_left_out(names), style="yellow")
 
 
 def items_of(images: Any, features: str | None) -> Callable[[Any], Any]:
-    """Return a row accessor of the images, or of their features; show a progress bar."""
+    """Return a row accessor of the images or of their features; show a progress bar."""
     from bitprint import workflows
 
     with progress_bar(f"computing {features}") as progress:
         return workflows.items_of(images, features, progress)
 
 
+def parse_numbers(option: str, text: str) -> list[int]:
+    """Parse comma-separated integers.
+
+    Examples
+    --------
+    >>> parse_numbers("--top", "10,100")
+    [10, 100]
+    """
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"{option} takes comma-separated integers, such as 10,100; got {text!r}"
+        ) from None
+
+
 _NOT_BY_SET = {
     "bits": "use --bits",
     "name": "use --method",
-    "training": "set its fields one by one",
+    "training": "set its fields instead, such as --set epochs=20",
 }
 
 
 def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """NAME=VALUE pairs; values are JSON where they can be, and text otherwise."""
+    """Parse NAME=VALUE pairs; a value that is not valid JSON is a string."""
     options = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -12,14 +12,16 @@ from bitprint.cli._shared import OUTPUT, JsonOption, errors, output
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="BENCHMARK", help="name of the benchmark: search")],
-    codes: Annotated[
-        str, typer.Option(help="numbers of codes, separated by commas")
-    ] = "59000,1000000",
+    name: Annotated[str, typer.Argument(metavar="BENCHMARK", help="name of the benchmark: search")],
+    codes: Annotated[str, typer.Option(help="database sizes, comma-separated")] = "59000,1000000",
     bits: Annotated[int, typer.Option(help="code length")] = 64,
-    queries: Annotated[str, typer.Option(help="numbers of queries, separated by commas")] = "1,128",
-    k: Annotated[str, typer.Option(help="numbers of neighbors, separated by commas")] = "10,100",
-    radius: Annotated[int, typer.Option(help="radius of the search within a distance")] = 2,
+    queries: Annotated[
+        str, typer.Option(help="numbers of queries per search, comma-separated")
+    ] = "1,128",
+    k: Annotated[
+        str, typer.Option(help="numbers of nearest neighbors, comma-separated")
+    ] = "10,100",
+    radius: Annotated[int, typer.Option(help="Hamming radius of the range search")] = 2,
     threads: Annotated[
         int | None, typer.Option(min=1, help="number of threads (default: one per core)")
     ] = None,
@@ -31,33 +33,33 @@ def bench(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure search speed on this machine, compared with NumPy and, if installed, faiss."""
-    if what != "search":
-        raise typer.BadParameter(f"there is no benchmark {what!r}; choose search")
-    from bitprint.search import bench_report
-    from bitprint.search.bench import Task
-    from bitprint.search.engines import set_threads
+    """Compare the search speed of Bitprint with NumPy and, if installed, faiss."""
+    if name != "search":
+        raise typer.BadParameter(f"unknown benchmark {name!r}; choose search")
+    from bitprint.bench import report
+    from bitprint.bench.engines import set_threads
+    from bitprint.bench.measuring import BenchTask
 
     threads = threads or os.cpu_count() or 1
     set_threads(threads)
     counts = _numbers("--queries", queries)
-    tasks = [Task(count, neighbours) for count in counts for neighbours in _numbers("--k", k)]
-    tasks += [Task(count, radius=radius) for count in counts]
+    tasks = [BenchTask(count, nearest) for count in counts for nearest in _numbers("--k", k)]
+    tasks += [BenchTask(count, radius=radius) for count in counts]
     rows = []
     for size in _numbers("--codes", codes):
-        rows += bench_report.run_bench(
+        rows += report.run_bench(
             size, bits, tasks, repeats=3, cap=5.0, progress=lambda line: errors.print(line)
         )
     if csv:
-        bench_report.write_csv(rows, csv)
+        report.write_csv(rows, csv)
     if plot:
-        bench_report.plot(rows, plot, bits)
-    found = bench_report.budgets(rows)
+        report.plot(rows, plot, bits)
+    found = report.budgets(rows)
     if as_json:
-        verdicts = [budget.as_dict() for budget in found]
-        output.print_json(data={"threads": threads, "rows": rows, "budgets": verdicts})
+        targets = [budget.as_dict() for budget in found]
+        output.print_json(data={"threads": threads, "rows": rows, "budgets": targets})
         return
-    output.print(bench_report.file_table(rows), bench_report.search_table(rows))
+    output.print(report.file_table(rows), report.search_table(rows))
     output.print("; ".join(map(str, found)), highlight=False, soft_wrap=True)
 
 
@@ -67,5 +69,5 @@ def _numbers(option: str, text: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
-        raise typer.BadParameter(f"{option} takes integers >= 1 separated by commas, got {text!r}")
+        raise typer.BadParameter(f"{option} takes comma-separated integers >= 1, got {text!r}")
     return numbers

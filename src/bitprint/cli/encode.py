@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bitprint.cli._codes import ids_beside, write_codes
+from bitprint.cli._codes import ids_file, write_codes
 from bitprint.cli._shared import (
     OUTPUT,
     DataArgument,
@@ -16,11 +16,11 @@ from bitprint.cli._shared import (
     counted,
     items_of,
     note,
+    note_left_out,
     open_set,
     output,
     progress_bar,
     resume_hint,
-    tell_left_out,
 )
 
 
@@ -29,11 +29,11 @@ def encode(
         Path, typer.Argument(metavar="RUN", help="output folder of `bitprint train`, or coco-64")
     ],
     name: DataArgument,
-    place: Annotated[Path | None, typer.Argument(metavar="OUT", help="same as --out")] = None,
+    out_path: Annotated[Path | None, typer.Argument(metavar="OUT", help="same as --out")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="file for the codes; their ids are written to FILE.ids.txt; with --ray a folder",
+            help="output file; ids are written to OUT.ids.txt (with --ray: output folder)",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -43,7 +43,7 @@ def encode(
         typer.Option(
             metavar="URI",
             help="encode on a Ray cluster: local, auto or ray://host:10001; DATA is then a folder, "
-            "a CSV or Parquet file with a column path, or an object store such as "
+            "a CSV or Parquet file with a column named path, or an object store such as "
             "s3://bucket/photos",
         ),
     ] = None,
@@ -51,11 +51,11 @@ def encode(
 ) -> None:
     """Encode images with a trained model and save the codes.
 
-    With --ray, run an interrupted command again to resume it.
+    To resume an interrupted command with --ray, run it again.
     """
-    target = out or place
-    if target is None or (out and place):
-        raise typer.BadParameter("give the file for the codes once: OUT, or --out OUT")
+    target = out or out_path
+    if target is None or (out and out_path):
+        raise typer.BadParameter("give the output file once, as OUT or as --out")
     if ray is not None and labels is not None:
         raise typer.BadParameter("--labels cannot be used with --ray")
     if ray is None:
@@ -79,7 +79,7 @@ def _encode_here(run: Path, name: str, out: Path, labels: Path | None) -> dict[s
     assert images.ids is not None
     write_codes(codes, images.ids, out)
     written = f"{counted(len(codes), 'code')} of {counted(codes.bits, 'bit')}"
-    note(f"{written} in {out}, their ids in {ids_beside(out)}")
+    note(f"wrote {written} to {out} and their ids to {ids_file(out)}")
     return {"codes": len(codes), "bits": codes.bits}
 
 
@@ -91,12 +91,12 @@ def _encode_on_ray(run: Path, source: str, out: Path, address: str) -> dict[str,
     with resume_hint(), connect(address), progress_bar("encoding") as progress:
         encoded = encode_collection(run, source, out, progress=progress)
     if encoded.partitions == 0:
-        note(f"{out} was finished already")
+        note(f"{out} is already complete")
     count, bits = encoded.new + encoded.kept, read_job(out).bits
     written = f"{counted(count, 'code')} of {counted(bits, 'bit')}"
-    note(f"{written} in {out}, {encoded.new} of them new")
+    note(f"{out} contains {written}, {encoded.new} of them new")
     if encoded.failed:
         failed = out / "failed.csv"
-        note(f"files without a code: {encoded.failed}, see {failed}", style="yellow")
-    tell_left_out(encoded.left_out)
+        note(f"{counted(encoded.failed, 'file')} not encoded, see {failed}", style="yellow")
+    note_left_out(encoded.left_out)
     return {"codes": count, "bits": bits, "new": encoded.new, "failed": encoded.failed}

@@ -24,7 +24,7 @@ def export(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Export a model to ONNX and compare its codes with those of Bitprint."""
+    """Export a model to ONNX and check that its codes are the same as in Bitprint."""
     if to != "onnx":
         raise typer.BadParameter(f"unknown format {to!r}; choose onnx")
     from bitprint.export import export_onnx
@@ -43,7 +43,7 @@ def export(
         output.print_json(data=about | checked._asdict())
         return
     compared = (
-        f"on random images {checked.different} of {checked.bits} bits differ from Bitprint's; "
+        f"on random images {checked.different} of {checked.bits} bits differ from Bitprint; "
         f"{checked.near_zero} bits have outputs within 1e-4 of zero"
     )
     note(f"{out}: {encoder.describe()}\n{compared}")

@@ -19,13 +19,14 @@ from bitprint.cli._shared import (
     progress_bar,
     resume_hint,
 )
+from bitprint.utils.text import printable
 
 
 class _ActionFirst(TyperGroup):
-    """The group of actions; the earlier order of words gets the new command as its answer."""
+    """Group of actions; for the former word order, the error shows the current command."""
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
-        """Find the command of an action, or name the command to type instead."""
+        """Return the command of an action; if INDEX comes first, fail with the correct command."""
         if len(args) > 1 and args[0] not in self.commands and args[1] in self.commands:
             command = shlex.join([args[1], args[0], *args[2:]])
             ctx.fail(f"the action comes first: bitprint index {command}")
@@ -47,15 +48,15 @@ def add(
         list[str],
         typer.Argument(
             metavar="NAMES",
-            help="folders, image files, a CSV file with a column file, or output of "
+            help="folders, image files, a CSV file with a column named file, or the output of "
             "`bitprint encode`; - reads file names from standard input",
         ),
     ],
     model: Annotated[
         Path | None,
         typer.Option(
-            help="output folder of `bitprint train`, or coco-64, which is included; by default a "
-            "new index learns an ITQ model from its images, or uses coco-64 for fewer than "
+            help="output folder of `bitprint train`, or coco-64 (included); default for a new "
+            "index: an ITQ model learned from its images, or coco-64 if there are fewer than "
             f"{_adding.FEW} images"
         ),
     ] = None,
@@ -63,14 +64,14 @@ def add(
         int | None,
         typer.Option(
             min=1,
-            help=f"code length of a model learned for a new index (default: {_adding.BITS})",
+            help=f"code length of the model learned for a new index (default: {_adding.BITS})",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add images or codes; create the index if it does not exist.
 
-    Images that are already in the index and have not changed are not encoded again.
+    Images that are already in the index and unchanged are not encoded again.
     """
     with resume_hint():
         about = _adding.add(index, names, model, bits)
@@ -88,7 +89,6 @@ def sync(
 ) -> None:
     """Update the index after images were added, changed, moved or deleted on disk."""
     from bitprint.photos import Photos
-    from bitprint.photos.files import printable
 
     with resume_hint(), Photos.open(index) as photos:
         with progress_bar("encoding") as progress:
@@ -118,8 +118,8 @@ def remove(
         if holds_pictures(opened):
             removed = Photos(opened).remove(names)
         else:
-            numbers = opened.ids().dtype != object and all(name.isdecimal() for name in names)
-            opened.remove([int(name) for name in names] if numbers else names)
+            as_integers = opened.ids().dtype != object and all(name.isdecimal() for name in names)
+            opened.remove([int(name) for name in names] if as_integers else names)
             removed = len(set(names))
         about = {"removed": removed, "held": len(opened), "model": opened.model}
     print_about(about, as_json)
@@ -127,7 +127,7 @@ def remove(
 
 @app.command()
 def info(index: IndexArgument, as_json: JsonOption = False) -> None:
-    """Print the number of codes, their length, the model, the folders and the labels."""
+    """Print the number of codes, the code length, the model, the folders and the labels."""
     print_about(_inspect(index), as_json)
 
 
@@ -152,7 +152,7 @@ def copy(
     """Copy an index to another file or database, and verify the copy by checksum."""
     from bitprint.search.copying import copy_index
 
-    with resume_hint(), progress_bar("copying and comparing") as progress:
+    with resume_hint(), progress_bar("copying and verifying") as progress:
         copied = copy_index(source, target, progress=progress)
     note(f"copy verified, checksum {copied.checksum}")
     about = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bitprint.cli._codes import ids_beside, is_codes, read_ids
+from bitprint.cli._codes import ids_file, is_codes, read_ids
 from bitprint.cli._printing import print_found, print_hits
 from bitprint.cli._shared import (
     IndexArgument,
@@ -22,36 +22,37 @@ from bitprint.cli._shared import (
     progress_bar,
     say,
 )
-from bitprint.files import no_part_left
+from bitprint.utils.files import no_part_left
+from bitprint.utils.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bitprint.photos import Compared, Hit
 
-# Within 6 bits are over twice as many copies as within 2 (results/README.md), and among many
-# more pictures that are none, which the look at the pixels takes out again.
+# A radius of 6 bits finds over twice as many copies as 2 bits (results/README.md), and many more
+# images that are not copies; the pixel check removes these.
 _RADIUS = 6
-_STRICT = 2
+_RADIUS_CODES_ALONE = 2
 
 
 def search(
     path: IndexArgument,
-    query: Annotated[Path, typer.Argument(metavar="QUERY", help="image file, or codes file")],
+    query: Annotated[Path, typer.Argument(metavar="QUERY", help="image file or codes file")],
     k: Annotated[int, typer.Option("-k", help="number of hits")] = 12,
-    label: Annotated[str | None, typer.Option(help="only find images with this label")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="write hits to this HTML file")] = None,
-    show: Annotated[bool, typer.Option("--open", help="open hits in the browser")] = False,
+    label: Annotated[str | None, typer.Option(help="find only images with this label")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="write the hits to this HTML file")] = None,
+    show: Annotated[bool, typer.Option("--open", help="open the hits in the browser")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the images most similar to an image, or the codes nearest to codes."""
+    """Find the images most similar to a query image, or the codes nearest to query codes."""
     from bitprint.codes import Codes
     from bitprint.photos import Photos, find_hits
     from bitprint.search.stores import open_index
 
     if is_codes(query):
         if sheet or show:
-            raise typer.BadParameter("--sheet and --open are for a picture as the query")
+            raise typer.BadParameter("--sheet and --open need an image as the query")
         codes = Codes.load(query)
         with open_index(path) as opened:
             found = [_as_dicts(hits) for hits in find_hits(opened, codes, k, label)]
@@ -67,7 +68,7 @@ def search(
             data={"query": str(query), "model": model, "results": hits}, ensure_ascii=True
         )
     else:
-        note(f"codes by {photos.index.model}")
+        note(f"model: {photos.index.model}")
         print_hits(hits)
     if sheet or show:
         _write_sheet(query, hits, sheet, show)
@@ -80,56 +81,56 @@ def duplicates(
         typer.Option(
             "-r",
             "--radius",
-            help=f"largest distance in bits (default: {_RADIUS}; with --codes-alone {_STRICT})",
+            help=f"maximum distance in bits (default: {_RADIUS}, with --codes-alone "
+            f"{_RADIUS_CODES_ALONE})",
             show_default=False,
         ),
     ] = None,
     codes_alone: Annotated[
-        bool, typer.Option("--codes-alone", help="compare codes only, do not open images")
+        bool, typer.Option("--codes-alone", help="compare codes only, without opening the images")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find groups of nearly identical images, such as resized or recompressed copies.
 
-    Codes select the candidates, and a comparison of pixels confirms them.
-    With --codes-alone, groups can contain different images of similar content.
+    Candidates are selected by their codes and confirmed by comparing pixels.
+    With --codes-alone, groups can contain different images with similar content.
     Check the groups before you delete files.
     """
     from bitprint.photos import compare_pictures, find_duplicates
-    from bitprint.photos.files import printable
     from bitprint.search.stores import open_index
 
     if radius is None:
-        radius = _STRICT if codes_alone else _RADIUS
+        radius = _RADIUS_CODES_ALONE if codes_alone else _RADIUS
     with open_index(path) as opened:
         with progress_bar("comparing codes") as progress:
             groups = find_duplicates(opened, radius, progress=progress)
         by_codes = len(groups)
         if not codes_alone:
-            with progress_bar("looking at pictures") as progress:
+            with progress_bar("comparing images") as progress:
                 compared = compare_pictures(opened, groups, radius, progress=progress)
             groups = compared.groups
-            _say_not_seen(compared)
+            _note_not_compared(compared)
     if as_json:
         output.print_json(data=[group._asdict() for group in groups], ensure_ascii=True)
         return
     for group in groups:
-        say(f"{len(group.ids)} alike, at most {counted(group.distance, 'bit')} apart")
+        say(f"group of {len(group.ids)}, at most {counted(group.distance, 'bit')} apart")
         for name in group.ids:
             say(f"  {printable(str(name))}")
     others = "" if by_codes == len(groups) else f"; {by_codes} by codes alone"
     note(f"{counted(len(groups), 'group')} within {counted(radius, 'bit')}{others}")
 
 
-def _say_not_seen(compared: Compared) -> None:
-    """Say which pictures could not be looked at, and what became of them."""
+def _note_not_compared(compared: Compared) -> None:
+    """Print which images could not be compared by their pixels."""
     list_skipped(compared.skipped)
     if compared.skipped:
-        skipped = counted(len(compared.skipped), "picture")
-        note(f"{skipped} skipped, in no group; --codes-alone needs no pictures", style="yellow")
+        skipped = counted(len(compared.skipped), "image")
+        note(f"{skipped} skipped; --codes-alone compares codes without images", style="yellow")
     if compared.without_file:
-        blind = counted(compared.without_file, "code")
-        note(f"{blind} without a file here, grouped by codes alone", style="yellow")
+        without_file = counted(compared.without_file, "code")
+        note(f"{without_file} without an image file, compared by codes alone", style="yellow")
 
 
 def _as_dicts(hits: Iterable[Hit]) -> list[dict[str, Any]]:
@@ -137,10 +138,8 @@ def _as_dicts(hits: Iterable[Hit]) -> list[dict[str, Any]]:
 
 
 def _note_unknown(label: str | None, found: bool) -> None:
-    from bitprint.photos.files import printable
-
     if label is not None and not found:
-        note(f"no picture has the label {printable(label)}")
+        note(f"no image has the label {printable(label)}")
 
 
 def _write_sheet(query: Path, hits: list[dict[str, Any]], sheet: Path | None, show: bool) -> None:
@@ -155,13 +154,13 @@ def _write_sheet(query: Path, hits: list[dict[str, Any]], sheet: Path | None, sh
         sheet = Path(name)
     with no_part_left(sheet):
         sheet.write_text(page, "utf-8")
-    note(f"contact sheet in {sheet}")
+    note(f"contact sheet written to {sheet}")
     if show:
         webbrowser.open(sheet.resolve().as_uri())
 
 
 def _query_names(file: Path, count: int) -> list[str]:
-    """Names of queries: their ids where there are some, and numbers otherwise."""
-    if ids_beside(file).is_file():
+    """Return the ids of the queries, or their row numbers if there is no file of ids."""
+    if ids_file(file).is_file():
         return read_ids(file, count)
     return [str(number) for number in range(count)]

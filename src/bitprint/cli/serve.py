@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import signal
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
@@ -32,40 +34,47 @@ def serve(
         str | None,
         typer.Option(
             envvar="BITPRINT_TOKEN",
-            help="token that every request must contain",
+            help="access token that clients must send",
             rich_help_panel=_NETWORK,
         ),
     ] = None,
     name: Annotated[
         list[str] | None,
         typer.Option(
-            help="additional host name that clients may use; can be repeated",
+            help="additional host name of this server; can be repeated",
             rich_help_panel=_NETWORK,
         ),
     ] = None,
     max_megabytes: Annotated[
-        int, typer.Option(min=1, help="largest upload in MiB", rich_help_panel=_LIMITS)
+        int, typer.Option(min=1, help="maximum size of an upload in MiB", rich_help_panel=_LIMITS)
     ] = 20,
     max_megapixels: Annotated[
         int,
         typer.Option(
-            min=1, help="largest image to decode, in million pixels", rich_help_panel=_LIMITS
+            min=1, help="maximum size of an image in million pixels", rich_help_panel=_LIMITS
         ),
     ] = 64,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="seconds until a request fails", rich_help_panel=_LIMITS)
+        float,
+        typer.Option(
+            min=0.1, help="maximum duration of a request in seconds", rich_help_panel=_LIMITS
+        ),
     ] = 30.0,
 ) -> None:
-    """Start a web page and an HTTP interface for searching an index by example."""
+    """Serve an index as a web page and an HTTP API for search by image."""
     try:
         from bitprint.web import Collection, Limits, create_app, listen, make_server
     except ImportError as error:
         raise ValueError(str(error)) from error
     if token == "":
-        raise ValueError("the token is empty; pass a text with --token, or leave the option out")
+        raise ValueError("the token is empty; give --token a value or omit the option")
     listener = listen(host, port)
+    upload_bytes = max_megabytes * 2**20
     limits = Limits(
-        upload_bytes=max_megabytes * 2**20, pixels=max_megapixels * 10**6, seconds=timeout
+        upload_bytes=upload_bytes,
+        received_bytes=max(Limits.received_bytes, 4 * upload_bytes),
+        pixels=max_megapixels * 10**6,
+        seconds=timeout,
     )
     collection = Collection.open(index)
     names = [host, socket.gethostname(), *(name or [])]
@@ -73,15 +82,27 @@ def serve(
     address, chosen_port = listener.getsockname()[:2]
     if token is None and not ipaddress.ip_address(address).is_loopback:
         note(
-            "every computer that can reach this one can now see the images; "
+            "every computer that can connect to this address can see the images; "
             "use --token to restrict access",
             style="yellow",
         )
     url = f"http://{f'[{address}]' if ':' in address else address}:{chosen_port}/"
-    what = (
-        f"{collection.index.path}: {len(collection.index):,} codes of {collection.index.bits} bits"
-    )
-    note(f"loading {what}")
+    codes = collection.index
+    note(f"loading {codes.path}: {len(codes):,} codes of {codes.bits} bits")
     server = make_server(app, limits, lambda: say(f"serving on {url}"))
-    with collection.index, suppress(KeyboardInterrupt):  # Ctrl-C stops the server
+    with collection.index, suppress(KeyboardInterrupt), _interrupt_on_sigterm():
         server.run(sockets=[listener])
+
+
+@contextmanager
+def _interrupt_on_sigterm() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C.
+
+    After it has stopped, uvicorn raises the signal again. By default, SIGTERM would then end the
+    process before the index is closed.
+    """
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,4 +1,4 @@
-"""Encoding pictures on a Ray cluster: actors hold the model, partitions stream back."""
+"""Encode images on a Ray cluster; this process writes the partitions that the workers return."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from bitprint.cluster.partitions import (
 )
 from bitprint.cluster.worker import BATCH, Worker, count_attempts
 from bitprint.data.decoding import Progress
-from bitprint.files import write_atomically
 from bitprint.photos.encoder import Encoder
+from bitprint.utils.files import write_atomically
 
 
 class Encoded(NamedTuple):
-    """What `encode_collection` did.
+    """Result of `encode_collection`.
 
     Examples
     --------
     >>> done = Encoded(new=1500, kept=1024, failed=3, partitions=2, left_out=["/photos/b.dng"])
-    >>> f"{done.new + done.kept} pictures have a code, {done.failed} have none"
-    '2524 pictures have a code, 3 have none'
+    >>> f"{done.new + done.kept} images have a code, {done.failed} have none"
+    '2524 images have a code, 3 have none'
     """
 
     new: int
-    """How many pictures were encoded now."""
+    """Number of images that this call encoded."""
     kept: int
-    """How many an earlier call had encoded."""
+    """Number of images that earlier calls had encoded."""
     failed: int
-    """How many files have no code; `failed.csv` says why."""
+    """Number of files without a code; `failed.csv` gives the reasons."""
     partitions: int
-    """How many partitions were written now: none if the folder was finished before."""
+    """Number of partitions that this call wrote; 0 if the folder was already finished."""
     left_out: list[str]
-    """Paths of pictures in formats that are not read."""
+    """Paths of images in unsupported formats."""
 
 
 def encode_collection(
@@ -60,38 +60,38 @@ def encode_collection(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Encoded:
-    """Encode the pictures of a source into a folder of Parquet files, on the connected cluster.
+    """Encode the images of a source into a folder of Parquet files, on the connected cluster.
 
-    The pictures are listed once; then workers decode and encode them, one partition at a time, and
-    this process writes what comes back. A file that cannot be read is listed in `failed.csv` and
-    stops nothing. The partitions of a worker that dies are encoded by another. When this process
-    stops, a second call goes on with the partitions that are missing, of the same list.
+    The images are listed once. Workers then decode and encode one partition at a time, and this
+    process writes the results. Files that cannot be read are listed in `failed.csv` and do not stop
+    the job. If a worker dies, another worker encodes its partition. If this process stops, call the
+    function again to encode the missing partitions of the same list.
 
-    Codes are those of `Hasher.encode` on all pictures of the list, bit for bit: pictures go
-    through the model in the same batches of 256. Other batches round differently, in the sixth
-    digit, which turns a bit over where an output is as near to zero as that; so may a processor of
-    another make. A file that cannot be read leaves a blank in its batch, whereas `load_folder`
-    closes the gap, so that behind it the batches are not the same ones.
+    The codes are bit for bit those of `Hasher.encode` on all listed images, because the model
+    receives the same batches of 256 images. Other batches round differently in about the sixth
+    digit, which changes a bit if the output is that close to zero; a different processor can have
+    the same effect. An unreadable file is a blank image in its batch, whereas `load_folder` skips
+    it, so that the following batches differ.
 
-    Workers get the bytes of the model through Ray, and read the pictures themselves: paths of a
-    folder must be valid on their machines. A worker has one GPU where the cluster has some, and
-    one core where it has none. Ray's processes talk to each other in pickles, as is its way; no
-    file that Bitprint reads or writes is one.
+    Workers receive the model through Ray and read the images themselves, so that the paths of a
+    folder must be valid on their machines. A worker has one GPU if the cluster has GPUs, and one
+    core otherwise. Ray's processes exchange pickles internally; Bitprint's own files never contain
+    pickles.
 
     Parameters
     ----------
     run : path
         A model folder, see `Encoder.load`.
     source : path or URI
-        A folder, a list in CSV or Parquet, or a place in an object store, see `list_source`.
+        A folder, a list in CSV or Parquet, or an object store location, see `list_source`.
     out : path
-        A folder, made when missing; `read_codes` reads it.
+        Output folder, created if missing; read it with `read_codes`.
     partition : int
-        How many pictures a partition of a new folder covers, a multiple of 256.
+        Number of images per partition in a new folder, a multiple of 256.
     workers : int, optional
-        How many workers to use at most; by default as many as the cluster has room for.
+        Maximum number of workers; by default as many as the cluster has room for.
     progress : callable, optional
-        Called with how many pictures are done, and how many there are to do.
+        Called with the number of finished images and the total.
 
     Examples
     --------
@@ -105,11 +105,11 @@ def encode_collection(
     ...         index.add(*partition)
     """
     if partition < 1 or partition % BATCH:
-        raise ValueError(f"a partition covers a multiple of {BATCH} pictures, got {partition}")
+        raise ValueError(f"partition must be a multiple of {BATCH} images, got {partition}")
     if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
+        raise ValueError(f"workers must be an integer >= 1, got {workers}")
     folder, encoder = Path(out), Encoder.load(run)
-    job = _open_job(folder, _spell(source), encoder, partition)
+    job = _open_job(folder, _absolute(source), encoder, partition)
     finished = finished_partitions(folder, job)
     kept = count_codes(folder, finished)
     parts = _missing_parts(folder, job, finished) if len(finished) < job.partitions else {}
@@ -123,15 +123,15 @@ def encode_collection(
 
 @contextmanager
 def connect(address: str = "local") -> Iterator[None]:
-    """Connect to a Ray cluster, and disconnect at the end.
+    """Connect to a Ray cluster for the duration of a `with` statement.
 
-    A process that is connected already stays connected as it is.
+    An existing connection is used as it is and stays open.
 
     Parameters
     ----------
     address : str
-        "local" starts a cluster on this machine, which ends with the connection; "auto" is the
-        one that runs here; ``ray://host:10001`` one that runs elsewhere.
+        "local" starts a cluster on this machine and stops it at the end; "auto" connects to a
+        cluster that is running on this machine; ``ray://host:10001`` connects to a remote one.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def connect(address: str = "local") -> Iterator[None]:
     ...     encode_collection("model", "s3://bucket/photos", "codes")
     Encoded(new=2524, kept=0, failed=3, partitions=3, left_out=[])
     """
-    ray = _ray()
+    ray = _import_ray()
     if ray.is_initialized():
         yield
         return
@@ -149,7 +149,7 @@ def connect(address: str = "local") -> Iterator[None]:
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConnectionError(
-            f"{address}: no Ray cluster can be reached ({_reason(error)})"
+            f"{address}: cannot connect to a Ray cluster ({_short_reason(error)})"
         ) from error
     try:
         yield
@@ -158,7 +158,7 @@ def connect(address: str = "local") -> Iterator[None]:
 
 
 def _open_job(folder: Path, source: str, encoder: Encoder, partition: int) -> Job:
-    """Begin a new folder, or go on with one of the same source and model."""
+    """Start a job in a new folder, or resume one with the same source and model."""
     if not folder.exists() or not any(folder.iterdir()):
         listing = list_source(source)
         job = Job(source, encoder.bits, encoder.identity, len(listing.table), partition)
@@ -166,17 +166,17 @@ def _open_job(folder: Path, source: str, encoder: Encoder, partition: int) -> Jo
         return job
     job = read_job(folder)
     if job.source != source:
-        raise ValueError(f"{folder}: holds codes of {job.source}; choose another folder")
+        raise ValueError(f"{folder}: contains codes of {job.source}; choose another folder")
     if job.model != encoder.identity:
         raise ValueError(
-            f"{folder}: holds codes by {job.model}, which do not compare with those by "
+            f"{folder}: contains codes by {job.model}, which cannot be compared with those by "
             f"{encoder.identity}; choose another folder"
         )
     return job
 
 
 def _missing_parts(folder: Path, job: Job, finished: Collection[int]) -> dict[int, pa.Table]:
-    """Ids and paths of the partitions that are still to be made, by number."""
+    """Return the ids and paths of the missing partitions by number."""
     listing = read_listing(folder, job)
     missing = sorted(set(range(job.partitions)) - set(finished))
     return {number: listing.slice(number * job.size, job.size) for number in missing}
@@ -190,12 +190,12 @@ def _encode_partitions(
     workers: int | None,
     progress: Progress | None,
 ) -> None:
-    ray = _ray()
+    ray = _import_ray()
     total, done = sum(map(len, parts.values())), 0
-    # Both are held here until the end, for workers that start again.
+    # These references must live until the end, because workers may be restarted.
     model, attempts = ray.put(encoder.files), count_attempts()
     try:
-        for number, content in _run(parts, (model, job.model, attempts), workers):
+        for number, content in _iter_partitions(parts, (model, job.model, attempts), workers):
             write_atomically(folder / part_name(number), content)
             done += len(parts[number])
             if progress is not None:
@@ -203,39 +203,39 @@ def _encode_partitions(
     except ray.exceptions.RayError as error:
         left = job.partitions - len(finished_partitions(folder, job))
         raise ValueError(
-            f"{folder}: the cluster gave up with {left} of {job.partitions} partitions to do, and "
-            f"the same command goes on from here: {_reason(error)}"
+            f"{folder}: the cluster failed with {left} of {job.partitions} partitions missing "
+            f"({_short_reason(error)}); run the same command again to resume"
         ) from error
 
 
-def _run(
+def _iter_partitions(
     parts: Mapping[int, pa.Table], model: tuple[Any, ...], workers: int | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Run Ray Data here or, as it cannot over a connection of ``ray://``, in the cluster."""
-    ray = _ray()
+    """Run Ray Data in this process, or in the cluster for ``ray://`` connections."""
+    ray = _import_ray()
     if not ray.util.client.ray.is_connected():
         return _stream(parts, model, workers)
-    there = ray.remote(num_cpus=0)(Stream).remote(parts, model, workers)
-    return iter(lambda: ray.get(there.next.remote()), None)
+    stream = ray.remote(num_cpus=0)(PartitionStream).remote(parts, model, workers)
+    return iter(lambda: ray.get(stream.next.remote()), None)
 
 
-class Stream:
-    """`_stream` as an actor, asked for one partition after the other."""
+class PartitionStream:
+    """Actor that runs `_stream` and returns one partition per call."""
 
     def __init__(self, *arguments: Any) -> None:
         self._partitions = _stream(*arguments)
 
     def next(self) -> tuple[int, bytes] | None:
-        """Return number and content of the next partition, or None after the last."""
+        """Return the number and content of the next partition, or None after the last."""
         return next(self._partitions, None)
 
 
 def _stream(
     parts: Mapping[int, pa.Table], model: tuple[Any, ...], workers: int | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of partitions as workers finish them."""
-    ray = _ray()
-    room, cpus, gpus = share_out(node["Resources"] for node in ray.nodes() if node["Alive"])
+    """Yield the number and content of partitions as workers finish them."""
+    ray = _import_ray()
+    room, cpus, gpus = plan_workers(node["Resources"] for node in ray.nodes() if node["Alive"])
     size = min(room, len(parts), workers or room)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current().copy()
@@ -258,13 +258,15 @@ def _stream(
                 yield row["partition"], row["content"]
 
 
-def share_out(nodes: Iterable[Mapping[str, float]]) -> tuple[int, int, int]:
-    """How many workers machines have room for, and how many cores and GPUs each of them gets.
+def plan_workers(nodes: Iterable[Mapping[str, float]]) -> tuple[int, int, int]:
+    """Return the number of workers that fit on the nodes, and the cores and GPUs per worker.
 
     Examples
     --------
-    >>> share_out([{"CPU": 8.0}, {"CPU": 2.0}]), share_out([{"CPU": 8.0, "GPU": 2.0}, {"CPU": 2.0}])
-    ((10, 1, 0), (2, 4, 1))
+    >>> plan_workers([{"CPU": 8.0}, {"CPU": 2.0}])
+    (10, 1, 0)
+    >>> plan_workers([{"CPU": 8.0, "GPU": 2.0}, {"CPU": 2.0}])
+    (2, 4, 1)
     """
     machines = list(nodes)
     with_gpus = [node for node in machines if node.get("GPU", 0) >= 1]
@@ -273,12 +275,12 @@ def share_out(nodes: Iterable[Mapping[str, float]]) -> tuple[int, int, int]:
         return int(sum(node["GPU"] // 1 for node in with_gpus)), max(1, cpus), 1
     cores = int(sum(node.get("CPU", 0) // 1 for node in machines))
     if cores == 0:
-        raise ValueError("the Ray cluster has no cores to work with; add a machine to it")
+        raise ValueError("the Ray cluster has no CPU cores; add a machine to it")
     return cores, 1, 0
 
 
 def _as_one_row(number: int, rows: pa.Table) -> pa.Table:
-    """One partition as one row of lists, which Ray Data never cuts in two."""
+    """Return a partition as one row of lists, which Ray Data never splits."""
     columns = {"partition": pa.array([number])}
     for name in ("id", "path"):
         values = rows[name].combine_chunks()
@@ -286,23 +288,23 @@ def _as_one_row(number: int, rows: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     try:
         import ray.data
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"a cluster needs {error.name}: pip install 'ray[client,data]' pyarrow fsspec"
+            f"cluster encoding requires {error.name}: pip install 'ray[client,data]' pyarrow fsspec"
         ) from error
     return ray
 
 
-def _spell(source: str | os.PathLike[str]) -> str:
+def _absolute(source: str | os.PathLike[str]) -> str:
     name = os.fspath(source)
     return name if "://" in name else Path(name).resolve().as_posix()
 
 
-def _reason(error: Exception) -> str:
-    """What a worker raised, out of the tracebacks and advice in which Ray wraps it."""
+def _short_reason(error: Exception) -> str:
+    """Return the message that a worker raised, without the traceback that Ray adds."""
     lines = str(error).strip().splitlines()
     raised = [line for line in lines if line.startswith("ValueError: ")]
     return (raised or lines)[-1].removeprefix("ValueError: ")

@@ -1,9 +1,8 @@
-"""A folder of codes in Parquet: what is to be encoded, and partition by partition what has been.
+"""Folders of codes in Parquet, one file per partition.
 
-`_listing.parquet` holds the ids and paths of all pictures, `part-00000.parquet` and so on the
-codes of those that could be read. Each file is written at once or not at all, so that the folder
-says at any moment which partitions are missing. Readers of Parquet folders leave out names that
-begin with an underscore.
+`_listing.parquet` contains the ids and paths of all images; `part-00000.parquet` and so on contain
+the codes of the readable ones. Each file is written atomically, so that the existing files show
+which partitions are missing. Parquet readers ignore names that start with an underscore.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from bitprint.cluster.listing import Failed, Listing
+from bitprint.cluster.listing import FailedFiles, SourceListing
 from bitprint.codes import Codes
-from bitprint.files import write_atomically
+from bitprint.utils.files import write_atomically
 
 FAILED = "failed.csv"
 _LISTING = "_listing.parquet"
@@ -33,7 +32,7 @@ _VERSION = 1
 
 
 class Job(NamedTuple):
-    """What a folder of codes holds, or will hold when all is done.
+    """Description of a folder of codes, finished or not.
 
     Examples
     --------
@@ -42,23 +41,24 @@ class Job(NamedTuple):
     """
 
     source: str
-    """Where the pictures come from."""
+    """Folder, list or object store location of the images."""
     bits: int
+    """Code length."""
     model: str
-    """The identity of what makes the codes, see `bitprint.photos.encoder.Encoder`."""
+    """Identity of the model, see `bitprint.photos.encoder.Encoder`."""
     pictures: int
-    """How many are listed."""
+    """Number of listed images."""
     size: int
-    """How many of them a partition covers."""
+    """Number of images per partition."""
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are."""
+        """Number of partitions."""
         return -(-self.pictures // self.size)
 
 
 class Partition(NamedTuple):
-    """Codes of some pictures; `Index.add` takes the three as they come.
+    """Ids, codes and paths of one partition, in the order of the parameters of `Index.add`.
 
     Examples
     --------
@@ -82,14 +82,14 @@ class Partition(NamedTuple):
 
 
 def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
-    """Read the codes of a finished folder, one partition after the other, in order.
+    """Read the codes of a finished folder, partition by partition.
 
-    Codes and integer ids are views of Arrow's memory: no Python object is made for any of them.
+    Codes and integer ids are views of Arrow's memory and are not copied.
 
     Parameters
     ----------
     folder : path
-        What `encode_collection` has written, complete.
+        A finished output folder of `encode_collection`.
 
     Yields
     ------
@@ -99,7 +99,7 @@ def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
     Raises
     ------
     ValueError
-        If partitions are missing, or one is damaged or by another model.
+        If a partition is missing, damaged or from another model.
 
     Examples
     --------
@@ -108,10 +108,10 @@ def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
     >>> listing = pa.table({"id": ["a.jpg", "b.jpg"], "path": ["/photos/a.jpg", "/photos/b.jpg"]})
     >>> job = Job("/photos", bits=4, model="a model", pictures=2, size=1024)
     >>> with tempfile.TemporaryDirectory() as name:
-    ...     folder = Path(name)  # which a call of encode_collection would fill like this
-    ...     start_job(folder, job, Listing(listing, failed=[], left_out=[]))
+    ...     folder = Path(name)  # encode_collection writes the same files
+    ...     start_job(folder, job, SourceListing(listing, failed=[], left_out=[]))
     ...     ids, paths = (listing[column].chunk(0) for column in ("id", "path"))
-    ...     content = serialise(ids, paths, codes, job.model, failed=[])
+    ...     content = to_parquet(ids, paths, codes, job.model, failed=[])
     ...     _ = (folder / part_name(0)).write_bytes(content)
     ...     for ids, codes, paths in read_codes(folder):
     ...         print(ids, codes, paths)
@@ -124,13 +124,13 @@ def read_codes(folder: str | os.PathLike[str]) -> Iterator[Partition]:
     if missing:
         raise ValueError(
             f"{folder}: {missing} of {job.partitions} partitions are missing; encode the same "
-            "source into it again, which goes on from here"
+            "source into this folder again to resume"
         )
     return (_read_partition(folder / part_name(number), job) for number in finished)
 
 
 def read_job(folder: str | os.PathLike[str]) -> Job:
-    """Read what a folder of codes is about: source, bits, model and how many pictures.
+    """Read the description of a folder of codes.
 
     Examples
     --------
@@ -138,28 +138,28 @@ def read_job(folder: str | os.PathLike[str]) -> Job:
     >>> listing = pa.table({"id": ["a.jpg", "b.jpg"], "path": ["/photos/a.jpg", "/photos/b.jpg"]})
     >>> job = Job("/photos", bits=4, model="a model", pictures=2, size=1024)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     start_job(Path(folder), job, Listing(listing, failed=[], left_out=[]))
+    ...     start_job(Path(folder), job, SourceListing(listing, failed=[], left_out=[]))
     ...     read_job(folder)
     Job(source='/photos', bits=4, model='a model', pictures=2, size=1024)
     """
     path = Path(folder) / _LISTING
     if not path.is_file():
         raise FileNotFoundError(f"{folder}: not a folder of codes, {_LISTING} is missing")
-    facts = _facts(path)
+    metadata = _read_metadata(path)
     try:
-        numbers = parquet.read_metadata(path).num_rows, int(facts["bits"]), int(facts["size"])
-        source, model = facts["source"], facts["model"]
+        count = parquet.read_metadata(path).num_rows
+        bits, size = int(metadata["bits"]), int(metadata["size"])
+        source, model = metadata["source"], metadata["model"]
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise _damaged(path, error) from error
-    count, bits, size = numbers
     if count < 0 or not 1 <= bits < 2**31 or size < 1:
-        raise _damaged(path, f"{count} pictures, {bits} bits, {size} pictures in a partition")
+        raise _damaged(path, f"{count} images, {bits} bits, {size} images per partition")
     return Job(source, bits, model, count, size)
 
 
-def start_job(folder: Path, job: Job, listing: Listing) -> None:
-    """Write what is to be encoded into a folder, which holds nothing yet."""
-    table = _described(
+def start_job(folder: Path, job: Job, listing: SourceListing) -> None:
+    """Write the listing of a job into an empty folder."""
+    table = _with_metadata(
         listing.table,
         listing.failed,
         source=job.source,
@@ -172,24 +172,24 @@ def start_job(folder: Path, job: Job, listing: Listing) -> None:
 
 
 def read_listing(folder: Path, job: Job) -> pa.Table:
-    """Read the ids and paths of all pictures of a folder, as many as it says that there are."""
+    """Read the ids and paths of all images of a job, and check their number."""
     path = folder / _LISTING
     try:
         listing = parquet.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from error
     if len(listing) != job.pictures:
-        raise _damaged(path, f"{len(listing)} pictures in place of {job.pictures}")
+        raise _damaged(path, f"{len(listing)} images instead of {job.pictures}")
     return listing
 
 
 def read_left_out(folder: Path) -> list[str]:
-    """Read the paths of pictures in other formats, none where an earlier version has listed."""
-    return _listed(folder / _LISTING, "left_out", str)
+    """Return the paths of images in unsupported formats; empty in folders of earlier versions."""
+    return _metadata_list(folder / _LISTING, "left_out", str)
 
 
 def part_name(number: int) -> str:
-    """Name of a partition's file.
+    """Return the file name of a partition.
 
     Examples
     --------
@@ -200,36 +200,39 @@ def part_name(number: int) -> str:
 
 
 def finished_partitions(folder: Path, job: Job) -> list[int]:
-    """Numbers of the partitions that have been made, in order.
+    """Return the sorted numbers of the finished partitions.
 
-    It goes through the files: how many partitions there should be, a damaged file may say.
+    The loop is over the existing files, because a damaged listing may declare any number of
+    partitions.
     """
     names = {path.name for path in folder.glob("part-*.parquet")}
-    spelt = (re.fullmatch(r"part-(\d+)\.parquet", name, re.ASCII) for name in names)
-    numbers = {int(match[1]) for match in spelt if match}
+    matches = (re.fullmatch(r"part-(\d+)\.parquet", name, re.ASCII) for name in names)
+    numbers = {int(match[1]) for match in matches if match}
     return sorted(n for n in numbers if n < job.partitions and part_name(n) in names)
 
 
-def serialise(ids: pa.Array, paths: pa.Array, codes: Codes, model: str, failed: Failed) -> bytes:
-    """Return a partition as the content of its file; files without a code go with it."""
+def to_parquet(
+    ids: pa.Array, paths: pa.Array, codes: Codes, model: str, failed: FailedFiles
+) -> bytes:
+    """Serialize a partition; the failed files are stored in its metadata."""
     width = codes.packed.shape[1]
     column = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(width), len(codes), [None, pa.py_buffer(codes.packed)]
     )
     table = pa.table({"id": ids, "path": paths, "code": column})
-    return _to_bytes(_described(table, failed, bits=codes.bits, model=model))
+    return _to_bytes(_with_metadata(table, failed, bits=codes.bits, model=model))
 
 
 def count_codes(folder: Path, numbers: Iterable[int]) -> int:
-    """How many codes some partitions hold."""
+    """Return the total number of codes in some partitions."""
     return sum(parquet.read_metadata(folder / part_name(number)).num_rows for number in numbers)
 
 
 def write_failed(folder: Path, job: Job) -> int:
-    """Write `failed.csv`: id, path and reason of every file without a code; return how many."""
+    """Write `failed.csv` with id, path and reason of each failed file; return their number."""
     finished = finished_partitions(folder, job)
     paths = [folder / _LISTING, *(folder / part_name(number) for number in finished)]
-    failed = [row for path in paths for row in _listed(path, "failed", list)]
+    failed = [row for path in paths for row in _metadata_list(path, "failed", list)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("id", "path", "reason"))
@@ -239,10 +242,10 @@ def write_failed(folder: Path, job: Job) -> int:
 
 
 def _read_partition(path: Path, job: Job) -> Partition:
-    facts = _facts(path)
-    if (facts.get("bits"), facts.get("model")) != (str(job.bits), job.model):
-        other = " ".join(facts.get("model", "").split())
-        raise ValueError(f"{path}: holds codes by {other}, not by {job.model}; delete it")
+    metadata = _read_metadata(path)
+    if (metadata.get("bits"), metadata.get("model")) != (str(job.bits), job.model):
+        other = " ".join(metadata.get("model", "").split())
+        raise ValueError(f"{path}: contains codes by {other}, not by {job.model}; delete it")
     try:
         table = parquet.read_table(path, page_checksum_verification=True).combine_chunks()
         ids, paths, codes = (_only_chunk(table[name]) for name in ("id", "path", "code"))
@@ -252,7 +255,7 @@ def _read_partition(path: Path, job: Job) -> Partition:
 
 
 def _damaged(path: Path, reason: object) -> ValueError:
-    one_line = " ".join(str(reason).split())  # Arrow writes several
+    one_line = " ".join(str(reason).split())  # Arrow's messages have several lines
     return ValueError(f"{path}: damaged ({one_line}); delete it and encode again")
 
 
@@ -265,7 +268,7 @@ def _as_ids(column: pa.Array) -> NDArray[Any]:
 def _as_codes(column: pa.Array, bits: int) -> Codes:
     width = -(-bits // 8)
     if column.type != pa.binary(width) or column.null_count:
-        raise ValueError(f"codes are {column.type}, not {width} bytes each")
+        raise ValueError(f"codes have type {column.type} instead of {width} bytes each")
     data = np.frombuffer(column.buffers()[1], np.uint8)
     start = column.offset * width
     return Codes(data[start : start + len(column) * width].reshape(-1, width), bits)
@@ -277,13 +280,13 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 def _strings(column: pa.Array) -> NDArray[Any]:
     if column.type != pa.string() or column.null_count:
-        raise ValueError(f"names are {column.type}, not text")
+        raise ValueError(f"names have type {column.type} instead of string")
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _described(table: pa.Table, failed: Failed, **facts: str | int) -> pa.Table:
-    facts = {"format": _FORMAT, "version": _VERSION, **facts, "failed": json.dumps(failed)}
-    return table.replace_schema_metadata({name: str(value) for name, value in facts.items()})
+def _with_metadata(table: pa.Table, failed: FailedFiles, **fields: str | int) -> pa.Table:
+    fields = {"format": _FORMAT, "version": _VERSION, **fields, "failed": json.dumps(failed)}
+    return table.replace_schema_metadata({name: str(value) for name, value in fields.items()})
 
 
 def _to_bytes(table: pa.Table) -> bytes:
@@ -298,31 +301,32 @@ def _to_bytes(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _listed(path: Path, name: str, kind: type) -> list[Any]:
-    """A list of some kind in the metadata of one of our files; empty where there is none."""
-    text = _facts(path).get(name, "[]")
+def _metadata_list(path: Path, name: str, kind: type) -> list[Any]:
+    """Return a list from the metadata of a file; empty if the field is missing."""
+    text = _read_metadata(path).get(name, "[]")
     try:
-        listed = json.loads(text)
+        rows = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
-    if not isinstance(listed, list) or not all(isinstance(row, kind) for row in listed):
+    if not isinstance(rows, list) or not all(isinstance(row, kind) for row in rows):
         raise _damaged(path, f"its list {name}")
-    return listed
+    return rows
 
 
-def _facts(path: Path) -> dict[str, str]:
-    """What the schema's metadata of one of our files says."""
+def _read_metadata(path: Path) -> dict[str, str]:
+    """Return the schema metadata of a file, and check its format and version."""
     try:
-        metadata = parquet.read_schema(path).metadata or {}
-        facts = {name.decode(): value.decode() for name, value in metadata.items()}
+        raw = parquet.read_schema(path).metadata or {}
+        metadata = {name.decode(): value.decode() for name, value in raw.items()}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not Parquet, or damaged ({reason}); delete it") from error
-    version = facts.get("version", "")
-    if facts.get("format") != _FORMAT or not version.isdecimal():
-        raise ValueError(f"{path}: not written by Bitprint; delete it, or choose another folder")
+    version = metadata.get("version", "")
+    if metadata.get("format") != _FORMAT or not version.isdecimal():
+        raise ValueError(f"{path}: not written by Bitprint; delete it or choose another folder")
     if version != str(_VERSION):
         raise ValueError(
-            f"{path}: of version {version}, this is version {_VERSION}; upgrade bitprint to read it"
+            f"{path}: format version {version} is not supported, this release reads version "
+            f"{_VERSION}; upgrade bitprint to read it"
         )
-    return facts
+    return metadata

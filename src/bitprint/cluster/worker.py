@@ -1,4 +1,4 @@
-"""Worker: what runs on the machines of a cluster; it holds the model and encodes partitions."""
+"""Ray worker that loads the model and encodes partitions."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from bitprint.cluster.partitions import serialise
+from bitprint.cluster.partitions import to_parquet
 from bitprint.codes import Codes
 from bitprint.data.decoding import decode_image
 from bitprint.photos.encoder import Encoder
 
 BATCH = 256
-"""Pictures that go through the model at a time, as in `DeepHasher.encode`."""
+"""Images per batch, as in `DeepHasher.encode`."""
 _FETCHES = 8
-"""Files of an object store that are waited for at a time, for each core."""
+"""Concurrent reads from an object store per core."""
 
 _ATTEMPTS = 4
-"""So often a partition is begun before it is given up: a file may be what kills the workers."""
+"""Attempts per partition, because a file may crash every worker that reads it."""
 
 Pixels = NDArray[np.uint8]
 
 
 def count_attempts() -> Any:
-    """Start an actor that counts how often each partition is begun; Ray would never give one up.
+    """Start an actor that counts the attempts per partition; Ray itself would retry forever.
 
-    Its class is local, so that Ray sends its code along: the actor's process is spared the import
-    of this package.
+    The class is local, so that Ray sends its code and the actor does not import this package.
     """
     import ray
 
@@ -51,17 +50,19 @@ def count_attempts() -> Any:
 
 
 class Worker:
-    """A model that encodes partitions, in as many threads as it has cores.
+    """Encode partitions with a model, with one thread per core.
 
     Parameters
     ----------
     model : ObjectRef of dict of str to bytes
         The files of the model, see `Encoder.from_files`.
     identity : str
-        What the model must be here, too: the features of a network come with an installed package.
+        Expected identity of the model. It can differ on this machine, because the weights of some
+        networks come from an installed package.
     attempts : actor handle
-        Of `count_attempts`.
+        Result of `count_attempts`.
     cpus : int
+        Number of threads.
     """
 
     def __init__(self, model: Any, identity: str, attempts: Any, cpus: int) -> None:
@@ -74,24 +75,24 @@ class Worker:
         self._cpus = cpus
         if self._encoder.identity != identity:
             raise ValueError(
-                f"a worker's packages make codes of {self._encoder.identity} where {identity} is "
-                "wanted; install the same versions on all machines"
+                f"a worker has the model {self._encoder.identity} instead of {identity}; install "
+                "the same package versions on all machines"
             )
 
     def __call__(self, partition: pa.Table) -> pa.Table:
-        """Encode one partition, a row of lists; return the content of its file."""
+        """Encode one partition, given as a row of lists; return the content of its file."""
         import ray
 
         number = partition["partition"][0].as_py()
         ids, paths = (partition[name][0].values for name in ("id", "path"))
         if ray.get(self._attempts.begin.remote(number)) > _ATTEMPTS:
             raise ValueError(
-                f"{_ATTEMPTS} workers died over one of the files from {paths[0]} to {paths[-1]}"
+                f"{_ATTEMPTS} workers crashed on one of the files from {paths[0]} to {paths[-1]}"
             )
         codes, reasons = encode_files(self._encoder, paths.to_pylist(), self._cpus)
         keep = pa.array([row for row in range(len(paths)) if row not in reasons], pa.int64())
         failed = [(str(ids[row]), str(paths[row]), reason) for row, reason in reasons.items()]
-        content = serialise(
+        content = to_parquet(
             ids.take(keep), paths.take(keep), codes[keep.to_numpy()], self._encoder.identity, failed
         )
         return pa.table(
@@ -105,16 +106,16 @@ class Worker:
 def encode_files(
     encoder: Encoder, paths: Sequence[str], threads: int = 1
 ) -> tuple[Codes, dict[int, str]]:
-    """Codes of N files, and of those that cannot be read the reasons, by row.
+    """Return the codes of N files, and for unreadable files the reasons by row.
 
-    A file that cannot be read leaves a blank in its batch, and its code means nothing: the other
-    rows get the codes that they would get without the accident.
+    An unreadable file is a blank image in its batch and its code is invalid. The codes of the other
+    files are not affected.
 
     Examples
     --------
     >>> from bitprint.methods import create
-    >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
-    >>> encoder = Encoder(create("itq", bits=16).fit(pictures.reshape(50, -1) / 255))
+    >>> images = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+    >>> encoder = Encoder(create("itq", bits=16).fit(images.reshape(50, -1) / 255))
     >>> encode_files(encoder, ["/nowhere/a.jpg"])
     (Codes(1 x 16 bits), {0: 'no such file'})
     """
@@ -122,11 +123,11 @@ def encode_files(
     reasons: dict[int, str] = {}
     for start, found in _read_ahead(paths, encoder.size, threads):
         pixels = np.zeros((len(found), encoder.size, encoder.size, 3), np.uint8)
-        for row, picture in enumerate(found):
-            if isinstance(picture, str):
-                reasons[start + row] = picture
+        for row, image in enumerate(found):
+            if isinstance(image, str):
+                reasons[start + row] = image
             else:
-                pixels[row] = picture
+                pixels[row] = image
         packed[start : start + len(found)] = encoder.encode_squares(pixels).packed
     return Codes(packed, encoder.bits), reasons
 
@@ -134,13 +135,13 @@ def encode_files(
 def _read_ahead(
     paths: Sequence[str], size: int, threads: int
 ) -> Iterator[tuple[int, list[Pixels | str]]]:
-    """Yield where a batch begins and its pictures, the next being read while one is used."""
+    """Yield the start and images of each batch, while the next batch is read in the background."""
     waiting: deque[tuple[int, list[Future[Pixels | str]]]] = deque()
     remote = any("://" in path for path in paths)
     with ThreadPoolExecutor(threads * _FETCHES if remote else threads) as pool:
         for start in range(0, len(paths), BATCH):
             batch = paths[start : start + BATCH]
-            waiting.append((start, [pool.submit(read_picture, path, size) for path in batch]))
+            waiting.append((start, [pool.submit(read_image, path, size) for path in batch]))
             if len(waiting) > 1:
                 yield _wait(*waiting.popleft())
         while waiting:
@@ -151,8 +152,8 @@ def _wait(start: int, reads: list[Future[Pixels | str]]) -> tuple[int, list[Pixe
     return start, [read.result() for read in reads]
 
 
-def read_picture(path: str, size: int) -> Pixels | str:
-    """Pixels (size, size, 3) of a file or of an object in a store, or why it has none."""
+def read_image(path: str, size: int) -> Pixels | str:
+    """Return the pixels (size, size, 3) of a local or remote file, or why it cannot be read."""
     try:
         if "://" not in path:
             return decode_image(path, size)
@@ -162,5 +163,5 @@ def read_picture(path: str, size: int) -> Pixels | str:
         return "no such file"
     except ValueError as error:
         return str(error).removeprefix(f"{path}: ").removeprefix("image: ")
-    except Exception as error:  # A store's client may raise errors of any kind.
+    except Exception as error:  # object store clients may raise any type
         return f"{type(error).__name__}: {error}"

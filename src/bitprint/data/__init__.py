@@ -1,4 +1,4 @@
-"""Image sets and protocols."""
+"""Image sets, decoding of image files, and protocols."""
 
 from __future__ import annotations
 
@@ -43,18 +43,22 @@ def open_images(
     size: int = 256,
     progress: Progress | None = None,
 ) -> ImageSet:
-    """Open an image set by what a person would type.
+    """Open a built-in image set or a folder of images.
 
     Parameters
     ----------
     name : str or path
         "digits", "shapes", "cifar10", "nuswide", or a folder of images.
     labels : path, optional
-        A CSV file with the labels of a folder's images, and their split if it has that column.
+        CSV file with the labels of the images of a folder, and optionally their split.
     size : int
-        Height and width that the images of a folder are resized to.
+        Height and width to which the images of a folder are resized.
     progress : callable, optional
         Called with (done, total) while images are decoded.
+
+    Returns
+    -------
+    ImageSet
 
     Examples
     --------
@@ -63,11 +67,11 @@ def open_images(
     """
     if not isinstance(name, str | os.PathLike):
         raise ValueError(
-            f"open_images takes the name of a set or a folder, got {type(name).__name__}; make an "
-            "image set of arrays with bp.ImageSet(pixels, labels)"
+            f"open_images needs the name of a set or a folder, got {type(name).__name__}; for "
+            "arrays use bp.ImageSet(pixels, labels)"
         )
     if name in BUILT_IN and labels is not None:
-        raise ValueError(f"labels are for the images of a folder; to open one type ./{name}")
+        raise ValueError(f"labels are for folders only; to open a folder of this name use ./{name}")
     if name == "digits":
         return load_digits()
     if name == "shapes":
@@ -81,6 +85,6 @@ def open_images(
     if not os.fspath(name) or not folder.is_dir():
         reason = "a file, not a folder" if folder.is_file() else "no such folder"
         raise FileNotFoundError(
-            f"{name}: {reason}; give a folder of images, or a built-in set: {', '.join(BUILT_IN)}"
+            f"{name}: {reason}; use a folder of images, or a built-in set: {', '.join(BUILT_IN)}"
         )
     return load_folder(folder, labels=labels, size=size, cache=cache, progress=progress)

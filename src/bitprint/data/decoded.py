@@ -1,4 +1,4 @@
-"""Many image files as one array: in memory, or decoded once into a memory-mapped cache."""
+"""Decode many image files into one array, in memory or in a memory-mapped cache."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ def decode_files(
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[tuple[str, str]]]:
-    """Decode many files with all cores, in memory or once into a memory-mapped cache.
+    """Decode many files on all cores, in memory or once into a memory-mapped cache.
 
     Parameters
     ----------
     root : Path
-        The folder that `names` are relative to.
+        Folder to which `names` are relative.
     names : sequence of str
         M file names.
     size : int or (int, int)
-        Height and width of every image: one number for a square.
+        Height and width of every image; one number for a square.
     cache : path, optional
-        A folder for the decoded images. They are used again while names, sizes and dates of the
-        files stay the same, and replaced when not. By default images of up to 1 GiB in all stay
-        in memory, and larger sets are cached in the folder "decoded" of `data_home`.
+        Folder for the decoded images. They are reused while the names, sizes and modification
+        times of the files are unchanged, and replaced otherwise. By default, up to 1 GiB of
+        decoded images stay in memory, and larger sets are cached in the folder "decoded" of
+        `data_home`.
     progress : callable, optional
-        Called with how many files are done, and M.
+        Called with the number of files done, and M.
 
     Returns
     -------
@@ -52,7 +53,7 @@ def decode_files(
     rows : ndarray of int64, shape (N,)
         The rows of `pixels` whose files could be read.
     skipped : list of (str, str)
-        The names of the others, each with the reason.
+        Names of the other files, each with the reason.
     """
     shape = (len(names), *sides(size), 3)
     if cache is None and np.prod(shape, dtype=np.int64) <= _IN_MEMORY:
@@ -69,7 +70,7 @@ def decode_files(
 def _decode_into(
     pixels: NDArray[np.uint8], root: Path, names: Sequence[str], progress: Progress | None
 ) -> list[tuple[str, str]]:
-    """Fill `pixels` row by row and return the files that could not be read, with the reasons."""
+    """Fill `pixels` row by row; return the files that could not be read, with the reasons."""
     size = pixels.shape[1], pixels.shape[2]
 
     def decode(row: int) -> str | None:
@@ -81,8 +82,7 @@ def _decode_into(
 
     skipped = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        # In chunks, so that an interrupted program waits for little, and a million files are
-        # never a million waiting jobs.
+        # In chunks, so that an interrupt takes effect soon and the queue of the pool stays short.
         for start in range(0, len(names), _CHUNK):
             chunk = range(start, min(start + _CHUNK, len(names)))
             for row, reason in zip(chunk, pool.map(decode, chunk), strict=True):
@@ -100,10 +100,10 @@ def _cached(
     shape: tuple[int, int, int, int],
     progress: Progress | None,
 ) -> tuple[NDArray[np.uint8], list[tuple[str, str]]]:
-    """Return what `_decode_into` gives, from the cache when it holds the same listing."""
+    """Return the result of `_decode_into`, from the cache if the listing is unchanged."""
     height, width = shape[1:3]
     listing = _listing_digest(root, names, height if height == width else (height, width))
-    # Names of folders may hold bytes that are not text.
+    # Folder names can contain bytes that are not UTF-8.
     name = str(root.resolve()).encode("utf-8", "surrogatepass")
     place = hashlib.sha256(name).hexdigest()[:12]
     stem = f"{place}-{height}" if height == width else f"{place}-{height}x{width}"
@@ -119,7 +119,7 @@ def _cached(
             pixels.flush()
             del pixels
             skipped_file.write_text(json.dumps(skipped), "utf-8")
-            partial.replace(pixels_file)  # Last: the cache is whole as soon as this file exists.
+            partial.replace(pixels_file)  # last: the cache is complete when this file exists
         finally:
             partial.unlink(missing_ok=True)
         _remove_outdated(folder, stem, listing)
@@ -137,8 +137,8 @@ def _read_cache(
             (str(name), str(why)) for name, why in json.loads(skipped_file.read_text("utf-8"))
         ]
         if pixels.shape != shape or pixels.dtype != np.uint8:
-            raise ValueError(f"it holds {pixels.dtype} of shape {pixels.shape}")
-    except Exception as error:  # damaged bytes make NumPy raise almost anything
+            raise ValueError(f"found {pixels.dtype} of shape {pixels.shape}")
+    except Exception as error:  # NumPy raises many types for damaged files
         raise ValueError(
             f"{pixels_file}: the cache of decoded images is damaged ({error}); delete this file"
         ) from error
@@ -157,11 +157,11 @@ def _listing_digest(root: Path, names: Sequence[str], size: Size) -> str:
 
 
 def _check_space(folder: Path, needed: int) -> None:
-    # A memory-mapped file that finds the disk full kills the process without a word.
+    # Writing to a memory-mapped file on a full disk kills the process without an error message.
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ValueError(
-            f"{folder}: the decoded images take {needed / 2**30:.1f} GiB and only "
+            f"{folder}: the decoded images need {needed / 2**30:.1f} GiB, but only "
             f"{free / 2**30:.1f} GiB are free; choose another cache folder or a smaller size"
         )
 

@@ -1,4 +1,4 @@
-"""Digits: the 1,797 handwritten digits that come with scikit-learn."""
+"""Digits: the 1,797 handwritten digits of scikit-learn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bitprint.data.images import ImageSet
 
 
 def load_digits() -> ImageSet:
-    """Load scikit-learn's digits as grey RGB images of 8 x 8 pixels.
+    """Load scikit-learn's digits as gray RGB images of 8 x 8 pixels.
 
     Examples
     --------
@@ -16,12 +16,12 @@ def load_digits() -> ImageSet:
     >>> len(digits), digits.size, digits.label_names[digits.labels[3]]
     (1797, (8, 8), '3')
     """
-    from sklearn import datasets  # takes a second to import
+    from sklearn import datasets  # slow to import
 
     digits = datasets.load_digits()
-    grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    gray = np.rint(digits.images * (255 / 16)).astype(np.uint8)
     return ImageSet(
-        np.repeat(grey[..., None], 3, axis=3),
+        np.repeat(gray[..., None], 3, axis=3),
         labels=digits.target,
         label_names=[str(digit) for digit in range(10)],
         name="digits",

@@ -1,4 +1,4 @@
-"""Feed: batches of images or features on the device, without the device waiting."""
+"""Feed: batches of images or features on a device, read ahead of time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bitprint.data.inputs import Source
 
 
 def item_shape(source: Source) -> tuple[int, ...]:
-    """Shape of one item: (height, width, 3) of an image, or (d,) of a feature vector."""
+    """Return the shape of one item: (height, width, 3) for images, (d,) for feature vectors."""
     return (*source.size, 3) if isinstance(source, ImageSet) else source.shape[1:]
 
 
 def fill_up(items: Tensor, count: int) -> Tensor:
-    """Repeat the first item at the end until there are `count`.
+    """Pad a batch to `count` items by repeating the first item.
 
-    The first batch of each size takes a GPU seconds longer, some 8 s in training EfficientNet-Lite0
-    on an H200. For a network that looks at each item by itself the last, smaller batch is better
-    filled up, and the outputs of what was added left out.
+    The first batch of each size is slow on a GPU, about 8 s when training EfficientNet-Lite0 on an
+    H200. If a network processes items independently, it is faster to pad the smaller last batch
+    and to drop the extra outputs.
 
     Examples
     --------
@@ -39,15 +39,15 @@ def fill_up(items: Tensor, count: int) -> Tensor:
 class Feed:
     """Batches of a source on a device.
 
-    A source that fits into a quarter of the device's free memory is copied there once; a larger
-    one is read ahead by a thread while the device computes.
+    A source that fits into a quarter of the free GPU memory is copied there once. A thread reads
+    the batches of a larger source while the device computes.
 
     Parameters
     ----------
     source : ImageSet or ndarray of float32, shape (N, d)
     device : torch.device
     part : callable, optional
-        Which rows of a batch to read, where several processes share it; all of them by default.
+        Selects the rows of a batch that this process reads; all rows by default.
 
     Examples
     --------
@@ -79,9 +79,9 @@ class Feed:
         return len(self._source)
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (rows, items) on the device, for the rows of `order` in turn.
+        """Yield (rows, items) on the device, batch by batch, in the given order of rows.
 
-        Rows are those of the whole batch, items those of this process's part of it.
+        `rows` covers the whole batch, `items` only this process's part.
         """
         if self._resident is not None:
             for rows in order.to(self._device).split(batch_size):
@@ -90,9 +90,9 @@ class Feed:
             yield from self._read_ahead(order.split(batch_size))
 
     def outputs(self, net: Callable[[Tensor], Tensor], batch_size: int) -> Iterator[Tensor]:
-        """Yield what a network gives for all items in their order, batch by batch.
+        """Yield the outputs of a network for all items in order, batch by batch.
 
-        On a GPU all batches but that of a small source have one size, see `fill_up`.
+        On a GPU the last batch is padded to the same size, see `fill_up`.
         """
         fills = self._device.type == "cuda" and len(self) > batch_size
         for _, items in self.batches(torch.arange(len(self)), batch_size):
@@ -115,7 +115,7 @@ class Feed:
                     ready.put(items.pin_memory() if self._device.type == "cuda" else items)
                     if stopped.is_set():
                         return
-            except BaseException as error:  # handed to the consumer, who raises it
+            except BaseException as error:  # raised again in the consumer
                 ready.put(error)
 
         reader = threading.Thread(target=read, daemon=True)

@@ -1,20 +1,20 @@
-"""Folder: a person's own images, with class sub-folders or a CSV as labels."""
+"""Load a folder of images, with labels from subfolders or from a CSV."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.data.decoded import decode_files
 from bitprint.data.decoding import Progress, Size
-from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, say_left_out
+from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES, describe_left_out
 from bitprint.data.images import ImageSet
 from bitprint.data.label_csv import read_label_csv
-from bitprint.data.names import printable
+from bitprint.utils.text import printable
 
 
 def load_folder(
@@ -25,35 +25,35 @@ def load_folder(
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> ImageSet:
-    """Load the images of a folder and all below it; hidden files are left out.
+    """Load all images in a folder and its subfolders, except hidden files.
 
-    Labels come from the CSV if one is given, otherwise from the first-level sub-folder that an
-    image lies in. They are class numbers (N,) when every image has exactly one, a matrix (N, c)
-    of zeros and ones when some have several or none, and None when no image has any. Methods that
-    learn from labels take an image without any for one that is unlike all others: leave such out
-    by ``images.labelled()`` unless that is what is meant, as `bitprint train` does.
+    Labels come from the CSV, if given, and from the first-level subfolder otherwise. They are
+    class numbers (N,) if every image has exactly one label, a matrix (N, c) of zeros and ones if
+    some images have several or none, and None if no image has a label. Supervised methods treat an
+    image without labels as dissimilar to all others. To exclude such images, use
+    ``images.labelled()``, as `bitprint train` does.
 
     Parameters
     ----------
     path : path
         The folder.
     labels : path, optional
-        A CSV with the columns `file` (relative to the folder) and `label` or `labels` (several
-        joined by `|`, or in a row each). A column `split` gives query, train or database for every
-        image, which `bitprint.data.split_for` uses. Only the files in the CSV are loaded. See
-        `bitprint.data.label_csv.read_label_csv`.
+        CSV with the columns `file` (relative to the folder) and `label` or `labels` (several
+        labels joined by `|` or in separate rows). An optional column `split` contains query, train
+        or database for every image, see `bitprint.data.split_for`. Only the files in the CSV are
+        loaded. See `bitprint.data.label_csv.read_label_csv`.
     size : int or (int, int)
-        Height and width that the images are resized to: one number for a square.
+        Height and width to which the images are resized; one number for a square.
     cache : path, optional
-        A folder for the decoded images, see `bitprint.data.decoded.decode_files`.
+        Folder for the decoded images, see `bitprint.data.decoded.decode_files`.
     progress : callable, optional
-        Called with how many files are done, and how many there are.
+        Called with the number of files done, and the number of files.
 
     Returns
     -------
     ImageSet
-        Ids are the paths below the folder with forward slashes, in sorted order. Files that
-        could not be read are listed in `skipped`, those in other formats in `left_out`.
+        Ids are the paths relative to the folder with forward slashes, in sorted order. `skipped`
+        lists files that could not be read, `left_out` files in unsupported formats.
 
     Examples
     --------
@@ -80,8 +80,8 @@ def load_folder(
     names = sorted(tags)
     if not any(_is_file(root / name) for name in names):
         raise ValueError(
-            f"{labels}: none of the {len(names)} files that it names is in {root}, "
-            f"not {printable(names[0])}"
+            f"{labels}: none of its {len(names)} files is in {root}; "
+            f"the first is {printable(names[0])}"
         )
     pixels, rows, skipped = decode_files(root, names, size, cache=cache, progress=progress)
     if len(rows) == 0:
@@ -108,14 +108,14 @@ def load_folder(
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that is too long for any file
+    except OSError:  # the name is too long
         return False
 
 
 def _subfolder_tags(root: Path) -> tuple[dict[str, list[str]], list[str]]:
-    """Map every image file below `root` to its class, the first-level sub-folder, if any.
+    """Map every image file below `root` to its first-level subfolder, if any.
 
-    What is in other formats comes second.
+    The second result lists the files in unsupported formats.
     """
     tags, left_out = {}, []
     for file in root.rglob("*"):
@@ -128,30 +128,24 @@ def _subfolder_tags(root: Path) -> tuple[dict[str, list[str]], list[str]]:
         elif suffix in OTHER_SUFFIXES and file.is_file():
             left_out.append(name.as_posix())
     if not tags:
-        found = f"; {say_left_out(left_out)}" if left_out else ""
+        found = f"; {describe_left_out(left_out)}" if left_out else ""
         raise ValueError(f"{root}: no images found ({', '.join(sorted(SUFFIXES))}){found}")
     return tags, sorted(left_out)
 
 
 def _read_csv(path: Path, root: Path) -> tuple[Mapping[str, Sequence[str]], dict[str, str]]:
-    """Map every file that a CSV names to its labels, and to its part of the split if it has one."""
+    """Map every file of a CSV to its labels, and to its part of the split if there is one."""
     files, has_labels = read_label_csv(path, root)
     if not has_labels:
-        raise ValueError(f"{path}: the first line must name a column label")
+        raise ValueError(f"{path}: the header needs a column label")
     if not files:
-        raise ValueError(f"{path}: the CSV names no files")
-    for name, row in files.items():
-        inside = PurePosixPath(name)
-        if inside.is_absolute() or ".." in inside.parts or not inside.parts:
-            raise ValueError(
-                f"{path}, line {row.line}: {printable(name)} is not a path inside the folder"
-            )
+        raise ValueError(f"{path}: the CSV contains no files")
     tags = {name: row.labels for name, row in files.items()}
     return tags, {name: row.split for name, row in files.items() if row.split is not None}
 
 
 def _number(tags: Sequence[Sequence[str]]) -> tuple[NDArray | None, list[str] | None]:
-    """Labels as numbers or as a matrix, and the names of the classes."""
+    """Return labels as numbers or as a matrix, and the names of the classes."""
     names = sorted({tag for some in tags for tag in some})
     if not names:
         return None, None

@@ -1,4 +1,4 @@
-"""Where Bitprint keeps fetched data sets and decoded images."""
+"""Folder for downloaded data sets and caches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def data_home() -> Path:
-    """Return the folder for data: $BITPRINT_DATA, or ~/.cache/bitprint when that is unset.
+    """Return the folder for data: $BITPRINT_DATA, or ~/.cache/bitprint if it is not set.
 
     Examples
     --------

@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from bitprint.supervision import check_labels, class_count, class_names
 
 PARTS = ("query", "train", "database")
-"""What an image may be for in a split that comes with the set."""
+"""Parts of a split that is stored with an image set."""
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """N images of one size, and what is known of them.
+    """N images of one size, with labels and ids.
 
-    A subset shares its parent's pixels, so that a protocol can cut a memory-mapped set of any
-    size into queries, training set and database without copying an image.
+    A subset shares the pixels of its parent, so that a memory-mapped set of any size can be split
+    into queries, training set and database without copying images.
 
     Parameters
     ----------
@@ -28,29 +28,29 @@ class ImageSet:
         RGB, in memory or memory-mapped.
     labels : array_like, optional
         (N,) class numbers or class names, (N, c) zeros and ones, or a list of names per image.
-        Names are stored as numbers, see `label_names`.
+        Names are converted to numbers, see `label_names`.
     ids : sequence, optional
-        N names, by which images are spoken of: file names in a folder, row numbers otherwise.
+        N names of the images; row numbers by default. For a folder these are file names.
     label_names : sequence of str, optional
-        The names of the classes. Default: the sorted names in `labels`, if labels are names.
+        Names of the classes. By default the sorted names in `labels`, if labels are names.
     name : str
-        What the set is called in reports.
+        Name of the set in reports.
     skipped : sequence of (str, str)
         Files that could not be read, each with the reason.
     rows : ndarray of int64, optional
-        Which rows of `pixels` the N images are; all of them by default.
+        Rows of `pixels` that are the N images; all rows by default.
     split : sequence of str, optional
-        What each of the N images is for, if the set comes with a split of its own: "query",
-        "train" (to learn from and to be found) or "database" (to be found).
+        Part of each of the N images, if the set defines a split: "query", "train" (part of the
+        training set and of the database) or "database".
     left_out : sequence of str
-        Names of pictures in formats that are not read.
+        Names of image files in unsupported formats.
     protocol : {"cifar10", "nuswide", "general"}, optional
-        The protocol that `bitprint.data.split_for` splits the set by, set by its loader. Sets with
-        one are split by default when a model is trained on them; a folder of images has None.
+        Protocol that `bitprint.data.split_for` applies, set by the loader. A set with a protocol
+        is split by default in training. None for a folder of images.
     backbone : str, optional
-        The network suggested for these images, if it is not the default one.
+        Recommended backbone for these images, if not the default one.
     mirrored_alike : bool
-        Whether a mirrored image means the same. False for digits and other writing.
+        Whether a mirrored image has the same meaning. False for digits and other writing.
 
     Examples
     --------
@@ -81,22 +81,22 @@ class ImageSet:
         pixels = self.pixels
         if not isinstance(pixels, np.ndarray):
             raise ValueError(
-                f"pixels are a NumPy array, got {type(pixels).__name__}; other images are "
-                "converted by bitprint.data.inputs.read_inputs(x)[0]"
+                f"pixels must be a NumPy array, got {type(pixels).__name__}; convert other images "
+                "by bitprint.data.inputs.read_inputs(x)[0]"
             )
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
             raise ValueError(
-                "images are uint8 of shape (N, height, width, 3), "
-                f"got {pixels.dtype} of shape {pixels.shape}; floats in [0, 1] and images with "
-                "channels first are converted by bitprint.data.inputs.read_inputs(x)[0]"
+                "images must be uint8 of shape (N, height, width, 3), "
+                f"got {pixels.dtype} of shape {pixels.shape}; convert floats in [0, 1] or images "
+                "with channels first by bitprint.data.inputs.read_inputs(x)[0]"
             )
         rows = np.arange(len(pixels)) if self.rows is None else np.asarray(self.rows, np.int64)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(pixels)):
-            raise ValueError(f"rows outside of the {len(pixels)} images")
+            raise ValueError(f"rows must be in 0..{len(pixels) - 1}")
         ids = (rows if self.ids is None else np.asarray(self.ids)).astype(str)
         if len(ids) != len(rows):
             raise ValueError(f"{len(rows)} images but {len(ids)} ids")
-        # The class is frozen; these fields are only given their one form here.
+        # The class is frozen; normalize the fields here.
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "ids", ids)
         if self.labels is not None:
@@ -121,12 +121,12 @@ class ImageSet:
         return self.pixels.shape[1], self.pixels.shape[2]
 
     def read(self, rows: NDArray | Sequence[int] | slice) -> NDArray[np.uint8]:
-        """Pixels of some images, shape (n, height, width, 3)."""
+        """Return the pixels of some images, shape (n, height, width, 3)."""
         assert self.rows is not None
         return np.asarray(self.pixels[self.rows[rows]])
 
     def subset(self, rows: ArrayLike) -> ImageSet:
-        """Return the images at `rows` (numbers or a boolean mask), sharing the pixels."""
+        """Return the images at `rows` (numbers or a boolean mask) with shared pixels."""
         rows = np.asarray(rows)
         if rows.size == 0 and rows.dtype != np.bool_:
             rows = rows.astype(np.int64)
@@ -143,9 +143,9 @@ class ImageSet:
         )
 
     def labelled(self) -> ImageSet:
-        """Return the images that have a label, sharing the pixels: itself where all have one.
+        """Return the images that have a label, with shared pixels; the set itself if all do.
 
-        Where each of them has exactly one, labels are class numbers, as if there were no others.
+        If each of them has exactly one label, the labels become class numbers.
 
         Examples
         --------
@@ -164,13 +164,13 @@ class ImageSet:
         return part
 
     def fingerprint(self) -> str:
-        """SHA-256 over size, ids, labels and pixels: tells whether two runs saw the same set.
+        """Return the SHA-256 of size, ids, labels and pixels, to compare the sets of two runs.
 
-        Of a large set, the pixels of 256 images spread over it are taken.
+        Only the pixels of 256 images, spread evenly over the set, are included.
         """
         digest = hashlib.sha256(repr((self.name, len(self), self.size)).encode())
         assert isinstance(self.ids, np.ndarray)
-        # Names of files may hold bytes that are not text.
+        # File names can contain bytes that are not UTF-8.
         digest.update("\n".join(self.ids.tolist()).encode("utf-8", "surrogatepass"))
         if self.labels is not None:
             digest.update(repr(self.labels.shape).encode())
@@ -181,9 +181,10 @@ class ImageSet:
         return digest.hexdigest()
 
     def pixels_fingerprint(self) -> str:
-        """SHA-256 over the pixels that this set and its subsets share, not over labels or rows.
+        """Return the SHA-256 of the pixels that this set and its subsets share.
 
-        Equal for two subsets of one set. The pixels of 256 images spread over the set are taken.
+        Equal for two subsets of one set. Only the pixels of 256 images, spread evenly over the
+        set, are included.
 
         Examples
         --------
@@ -204,5 +205,7 @@ def _check_parts(split: NDArray[np.str_] | Sequence[str], count: int) -> NDArray
         raise ValueError(f"{count} images but a split of shape {parts.shape}")
     unknown = parts[~np.isin(parts, PARTS)]
     if len(unknown):
-        raise ValueError(f"a split is made of {', '.join(PARTS)}, got {str(unknown[0])!r}")
+        raise ValueError(
+            f"the split of an image must be one of {', '.join(PARTS)}, got {str(unknown[0])!r}"
+        )
     return parts

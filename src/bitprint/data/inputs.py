@@ -1,4 +1,4 @@
-"""Inputs: what users give to `fit` and `encode`, as an image set or as feature vectors."""
+"""Convert the input of `fit` and `encode` to an image set or to feature vectors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Data: TypeAlias = (
     "ImageSet | ArrayLike | os.PathLike[str] | Sequence[os.PathLike[str]] | Image.Image"
     " | Sequence[Image.Image] | Dataset[Any] | DataLoader[Any]"
 )
-"""What `read_inputs` takes."""
+"""Input types of `read_inputs`."""
 
 Pixels = NDArray[np.uint8]
 _Size = tuple[int, int]
@@ -40,13 +40,13 @@ _Size = tuple[int, int]
 _DEFAULT_SIZE = (256, 256)  # as `load_folder`
 _BLOCK = 256  # images that are converted from float at a time
 _FORMS = "(N, height, width, 3) or (N, 3, height, width)"
-_EMPTY = "there are no items: give at least one image or feature vector"
+_EMPTY = "there are no items: pass at least one image or feature vector"
 
 
 def read_inputs(
     data: Data, shape: Sequence[int] | None = None
 ) -> tuple[Source, NDArray | list[Any] | None]:
-    """Convert data of any supported kind to an image set or to feature vectors.
+    """Convert data of any supported type to an image set or to feature vectors.
 
     ==================================  ==========================================================
     data                                is read as
@@ -60,21 +60,21 @@ def read_inputs(
     uint8 (N, height, width)            gray images
     path of a file, `PIL.Image`         one image
     list of paths, PIL images, arrays   images, which may differ in size
-    path of a folder                    its images, as `load_folder` orders and labels them
+    path of a folder                    its images, in the order of `load_folder`, and their labels
     torch `Dataset`                     its items: image, vector, (image, label) or (vector, label)
     torch `DataLoader`                  its dataset, in the order of the dataset
     ==================================  ==========================================================
 
-    An array is anything that NumPy converts, such as a pandas DataFrame, or a torch tensor on any
-    device. Channels are last if the last axis has length 1 or 3, and first otherwise: shape
+    An array is anything that NumPy can convert, such as a pandas DataFrame, or a torch tensor on
+    any device. Channels are last if the last axis has length 1 or 3, and first otherwise: shape
     (N, 3, height, 3) is read with channels last. The first axis is always N, except in a list or
     a `Dataset`, where each array is one item. An array (N, height, width) that could also be one
-    image with channels is refused.
+    image with channels raises a ValueError.
 
     Images that are not an `ImageSet` are resized to the size in `shape`. Without `shape`, files
-    are resized to 256 x 256; arrays and PIL images keep their size if all have the same, and
+    are resized to 256 x 256. Arrays and PIL images keep their size if all sizes are equal, and
     become 256 x 256 otherwise. All images are in memory as uint8, 196,608 bytes for 256 x 256,
-    except files that take more than 1 GiB in all: these are decoded into a memory-mapped cache,
+    except files that need more than 1 GiB in total: these are decoded into a memory-mapped cache,
     see `bitprint.data.decoded.decode_files`. A `Dataset` is read once, so its random transforms
     are applied once.
 
@@ -82,13 +82,13 @@ def read_inputs(
     ----------
     data : ImageSet, array, path, PIL image, list of these, Dataset or DataLoader
     shape : sequence of int, optional
-        Shape of the items that a model was trained on: (height, width, 3) or (d,).
+        Shape of the training items of a model: (height, width, 3) or (d,).
 
     Returns
     -------
     items : ImageSet or ndarray of float32, shape (N, d)
     labels : ndarray, list or None
-        Labels of the image set, the folder or the dataset, not checked; None if it has none.
+        Labels of the image set, the folder or the dataset, not checked; None without labels.
 
     Examples
     --------
@@ -119,18 +119,18 @@ def read_inputs(
 
 
 def _check_kind(data: Any) -> None:
-    """Raise a ValueError for kinds of data that are often given but hold no items in order."""
+    """Raise a ValueError for common types without an ordered sequence of items."""
     kind = type(data).__name__
     if data is None:
-        raise ValueError("there is no data: give images or features, got None")
-    if isinstance(data, Mapping) and not hasattr(data, "toarray"):  # as some sparse arrays are
-        raise ValueError(f"got a {kind}: give the images or features in it, such as x['image']")
+        raise ValueError("there is no data: pass images or features, got None")
+    if isinstance(data, Mapping) and not hasattr(data, "toarray"):  # some sparse arrays are both
+        raise ValueError(f"got a {kind}: pass its images or features, such as x['image']")
     if isinstance(data, bytes | bytearray | memoryview | IOBase):
         raise ValueError(
-            f"got {kind}: give the path of an image, or PIL.Image.open(file) for an open file"
+            f"got {kind}: pass the path of an image, or PIL.Image.open(file) for an open file"
         )
     if isinstance(data, Iterator | Set):
-        raise ValueError(f"got a {kind}: give a list of its items, list(x)")
+        raise ValueError(f"got a {kind}: pass a list of its items, list(x)")
 
 
 # ---- files and folders
@@ -145,7 +145,7 @@ def _read_path(
     if images.skipped:
         name, reason = images.skipped[0]
         warnings.warn(
-            f"{path}: {len(images.skipped)} images cannot be read and are left out; the first, "
+            f"{path}: skipped {len(images.skipped)} images that cannot be read; the first, "
             f"{name}: {reason}",
             stacklevel=4,
         )
@@ -164,10 +164,10 @@ def _read_files(paths: Sequence[str | os.PathLike[str]], shape: Sequence[int] | 
 
 def _check_file(path: str | os.PathLike[str]) -> Path:
     if _exists(path, Path.is_dir):
-        raise ValueError(f"{path} is a folder: give one folder alone, or a list of image files")
+        raise ValueError(f"{path} is a folder: pass a single folder, or a list of image files")
     if not _exists(path, Path.is_file):
         raise FileNotFoundError(
-            f"{str(path)[:200]!r}: no such file or folder; give the path of an image or of a "
+            f"{str(path)[:200]!r}: no such file or folder; pass the path of an image or of a "
             "folder of images"
         )
     return Path(path).expanduser()
@@ -176,7 +176,7 @@ def _check_file(path: str | os.PathLike[str]) -> Path:
 def _exists(path: str | os.PathLike[str], check: Callable[[Path], bool]) -> bool:
     try:
         return check(Path(path).expanduser())
-    except (OSError, ValueError, RuntimeError):  # no name that any file could have
+    except (OSError, ValueError, RuntimeError):  # not a valid file name
         return False
 
 
@@ -184,7 +184,7 @@ def _exists(path: str | os.PathLike[str], check: Callable[[Path], bool]) -> bool
 
 
 def _without_loader(data: Any) -> Any:
-    """Return the dataset of a DataLoader, or other data as they are."""
+    """Return the dataset of a DataLoader, or other data unchanged."""
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is None or not isinstance(data, torch_data.DataLoader):
         return data
@@ -198,8 +198,8 @@ def _without_loader(data: Any) -> Any:
     )
     if not isinstance(sampler, in_full):
         raise ValueError(
-            f"this DataLoader chooses items by a {type(sampler).__name__}: give the dataset of the "
-            "items that are meant, torch.utils.data.Subset(dataset, rows)"
+            f"this DataLoader selects items by a {type(sampler).__name__}: pass a dataset of the "
+            "selected items, torch.utils.data.Subset(dataset, rows)"
         )
     return data.dataset
 
@@ -244,10 +244,10 @@ def _items_of(dataset: Any) -> Iterator[Any]:
 
 
 def _split(item: Any) -> tuple[Any, Any]:
-    """Image or vector, and label or None, of one item of a dataset."""
+    """Return the image or vector, and the label or None, of one item of a dataset."""
     if isinstance(item, Mapping):
         raise ValueError(
-            f"the items of this dataset are of type {type(item).__name__}: give a dataset of "
+            f"the items of this dataset have type {type(item).__name__}: pass a dataset of "
             "images or of tuples (image, label)"
         )
     if isinstance(item, tuple | list) and item and not isinstance(item[0], Number):
@@ -256,7 +256,7 @@ def _split(item: Any) -> tuple[Any, Any]:
 
 
 def _join_labels(labels: list[Any]) -> NDArray | list[Any]:
-    """Labels as one array, or as a list where they are not numbers of one shape."""
+    """Return labels as one array, or as a list if they are not numbers of one shape."""
     found = [_as_array(label) if _is_array(label) else label for label in labels]
     try:
         array = np.array(found)
@@ -280,7 +280,7 @@ def _is_image(item: Any) -> bool:
 
 
 def _read_items(items: Iterable[Any], shape: Sequence[int] | None) -> Source:
-    """One item after the other: all of them images, or all vectors."""
+    """Read items of a stream, which must be all images or all vectors."""
     stream = iter(items)
     try:
         first = next(stream)
@@ -297,13 +297,13 @@ def _stack_vectors(items: Sequence[Any]) -> NDArray:
         return np.asarray([_as_array(item) if _is_array(item) else item for item in items])
     except ValueError:
         raise ValueError(
-            "the items are neither images nor feature vectors of one length: give an array (N, d), "
+            "the items are neither images nor feature vectors of one length: pass an array (N, d), "
             "or a list of paths, PIL images or arrays (height, width, 3)"
         ) from None
 
 
 def _stack_images(items: Iterable[Any], size: _Size | None) -> Pixels:
-    """Images of one size: that which is given, else their own if all have the same, else 256."""
+    """Stack images: at `size` if given, at their size if all are equal, at 256 x 256 otherwise."""
     images: list[Pixels] = []
     for row, item in enumerate(items):
         image = _read_image(item, row, size)
@@ -314,12 +314,12 @@ def _stack_images(items: Iterable[Any], size: _Size | None) -> Pixels:
         images.append(image)
     pixels = np.empty((len(images), *images[0].shape), np.uint8)
     for row in reversed(range(len(images))):
-        pixels[row] = images.pop()  # so that few images are in memory twice
+        pixels[row] = images.pop()  # frees memory while copying
     return pixels
 
 
 def _read_image(item: Any, row: int, size: _Size | None) -> Pixels:
-    """One image (height, width, 3), of the given size if there is one."""
+    """Read one image (height, width, 3), resized to `size` if given."""
     if isinstance(item, str | os.PathLike):
         return decode_image(_check_file(item), size or _DEFAULT_SIZE)
     try:
@@ -328,8 +328,8 @@ def _read_image(item: Any, row: int, size: _Size | None) -> Pixels:
         image = _as_array(item)
         if image.ndim != 3 and (image.ndim != 2 or image.dtype != np.uint8):
             raise ValueError(
-                f"one image has shape (height, width, 3), got {image.dtype} of shape {image.shape};"
-                " give an array of many images by itself, without a list"
+                f"one image must have shape (height, width, 3), got {image.dtype} of shape "
+                f"{image.shape}; pass an array of many images without a list"
             )
         pixels = _to_rgb(image[None])[0]
     except ValueError as error:
@@ -342,7 +342,7 @@ def _read_image(item: Any, row: int, size: _Size | None) -> Pixels:
 
 def _as_array(data: Any) -> NDArray:
     if hasattr(data, "toarray"):
-        raise ValueError("sparse features are not supported; give features.toarray()")
+        raise ValueError("sparse features are not supported; use features.toarray()")
     if hasattr(data, "detach"):  # a torch tensor
         return _tensor_as_array(data)
     if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
@@ -350,13 +350,13 @@ def _as_array(data: Any) -> NDArray:
     array = np.asarray(data)
     if array.dtype == object and array.ndim == 0:
         wanted = "a list of its items, list(x)" if isinstance(data, Iterable) else "images"
-        raise ValueError(f"got {type(data).__name__}: give {wanted}")
+        raise ValueError(f"got {type(data).__name__}: pass {wanted}")
     return array
 
 
 def _tensor_as_array(tensor: Any) -> NDArray:
     if str(tensor.layout) != "torch.strided":
-        raise ValueError("sparse tensors are not supported; give x.to_dense()")
+        raise ValueError("sparse tensors are not supported; use x.to_dense()")
     tensor = tensor.detach().cpu()
     if tensor.is_floating_point():
         tensor = tensor.float()  # NumPy has no bfloat16
@@ -367,8 +367,8 @@ def _tensor_as_array(tensor: Any) -> NDArray:
 def _read_array(array: NDArray, shape: Sequence[int] | None) -> Source:
     if array.ndim in (0, 1):
         raise ValueError(
-            "Reshape your data: features have shape (N, d), so give x[None] for one vector, and "
-            f"class numbers as labels; got {array.dtype} of shape {array.shape}"
+            "Reshape your data: features must have shape (N, d); use x[None] for one vector, and "
+            f"pass class numbers as labels; got {array.dtype} of shape {array.shape}"
         )
     if array.ndim == 2:
         return as_features(array)
@@ -389,17 +389,19 @@ def _check_gray(array: NDArray) -> None:
     one_image = array.shape[0] == 3 or array.shape[2] in (1, 3, 4)
     if array.dtype != np.uint8 or one_image:
         raise ValueError(
-            f"got {array.dtype} of shape {array.shape}: give images[None] for one image, "
+            f"got {array.dtype} of shape {array.shape}: use images[None] for one image, "
             "images[..., None] for N gray images, or x.reshape(len(x), -1) for features"
         )
 
 
 def _to_rgb(array: NDArray) -> Pixels:
-    """Images (N, height, width) or with channels, of uint8 or floats, as uint8 RGB."""
+    """Convert gray or color images of uint8 or floats to uint8 RGB."""
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim != 4 or not {1, 3} & {array.shape[1], array.shape[3]} or 0 in array.shape[1:]:
-        raise ValueError(f"images have shape {_FORMS}, got {array.dtype} of shape {array.shape}")
+        raise ValueError(
+            f"images must have shape {_FORMS}, got {array.dtype} of shape {array.shape}"
+        )
     if array.shape[3] not in (1, 3):
         array = np.moveaxis(array, 1, 3)
     pixels = array if array.dtype == np.uint8 else _round_floats(array)
@@ -409,8 +411,8 @@ def _to_rgb(array: NDArray) -> Pixels:
 def _round_floats(array: NDArray) -> Pixels:
     if array.dtype.kind != "f":
         raise ValueError(
-            f"images are uint8, or floats in [0, 1], got {array.dtype}: give "
-            "images.astype(np.uint8) if the values are from 0 to 255"
+            f"images must be uint8, or floats in [0, 1], got {array.dtype}: use "
+            "images.astype(np.uint8) if the values are in 0..255"
         )
     pixels = np.empty(array.shape, np.uint8)
     for start in range(0, len(array), _BLOCK):
@@ -421,20 +423,20 @@ def _round_floats(array: NDArray) -> Pixels:
         if values.min() < 0 or values.max() > 255:
             raise ValueError(
                 f"float images must be in [0, 1], got values from {block.min():.4g} to "
-                f"{block.max():.4g}: divide by 255, or leave out the normalization, as Bitprint "
-                "normalizes as the backbone needs"
+                f"{block.max():.4g}: divide by 255, or omit the normalization, which Bitprint "
+                "applies as the backbone requires"
             )
         pixels[start : start + _BLOCK] = values
     return pixels
 
 
 def _size_for(shape: Sequence[int] | None) -> _Size | None:
-    """Height and width of a model's images, None if unknown; raise if it takes vectors."""
+    """Return height and width of a model's images, None if unknown; raise for vectors."""
     if shape is None:
         return None
     if len(shape) != 3:
         raise ValueError(
-            f"this model was trained on items of shape ({shape[0]},), which are feature vectors, "
-            f"not images: give features of shape (N, {shape[0]})"
+            f"this model was trained on feature vectors of length {shape[0]}, not on images: "
+            f"pass features of shape (N, {shape[0]})"
         )
     return int(shape[0]), int(shape[1])

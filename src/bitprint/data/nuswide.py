@@ -1,4 +1,4 @@
-"""NUS-WIDE: the images that carry one of the 21 most frequent of its 81 concepts."""
+"""NUS-WIDE: the images with at least one of its 21 most frequent concepts."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ def load_nuswide(
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> ImageSet:
-    """Load the images of NUS-WIDE that carry at least one of the most frequent concepts.
+    """Load the images of NUS-WIDE that have at least one of the most frequent concepts.
 
-    The official layout is expected: `ImageList/Imagelist.txt`, one
-    `Groundtruth/AllLabels/Labels_<concept>.txt` for each concept, and the images under `Flickr/`
-    or `images/`. The full set has 195,834 such images of 269,648.
+    The folder must have the official layout: `ImageList/Imagelist.txt`, one
+    `Groundtruth/AllLabels/Labels_<concept>.txt` per concept, and the images in `Flickr/` or
+    `images/`. In the full set 195,834 of 269,648 images are selected.
 
     Parameters
     ----------
     root : path, optional
         The folder; "nuswide" in `data_home` by default.
     size : int
-        Height and width that the images are resized to.
+        Height and width to which the images are resized.
     concepts : int
-        How many of the most frequent concepts.
+        Number of the most frequent concepts.
     cache : path, optional
-        A folder for the decoded images, see `bitprint.data.decoded.decode_files`. At 256 pixels
-        the full set takes 36 GiB.
+        Folder for the decoded images, see `bitprint.data.decoded.decode_files`. At 256 pixels the
+        full set needs 36 GiB.
     progress : callable, optional
-        Called with how many files are done, and how many there are.
+        Called with the number of files done, and the number of files.
 
     Returns
     -------
     ImageSet
         In the order of the official list, with labels (N, concepts), the most frequent concept
-        first. Images that are missing or cannot be read are listed in `skipped`.
+        first. `skipped` lists images that are missing or cannot be read.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def read_nuswide_labels(
     names : list of str
         The concepts in alphabetical order, 81 in the full set.
     matrix : ndarray of uint8, shape (N, 81)
-        Which image carries which concept.
+        1 where an image has a concept, 0 elsewhere.
     paths : list of str
         The N image paths with forward slashes.
     """
@@ -115,11 +115,11 @@ def read_nuswide_labels(
     try:
         lines = image_list.read_text("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{image_list}: not text in UTF-8 ({error})") from error
+        raise ValueError(f"{image_list}: not UTF-8 text ({error})") from error
     paths = [line.strip().replace("\\", "/") for line in lines if line.strip()]
     matrix = np.empty((len(paths), len(files)), np.uint8)
     for column, file in enumerate(files):
-        # One digit on each line: without the white space the bytes are the column.
+        # One digit per line: without white space the bytes are the column.
         digits = file.read_bytes().translate(None, b" \t\r\n")
         flags = np.frombuffer(digits, np.uint8) - np.uint8(ord("0"))
         if len(flags) != len(paths) or np.any(flags > 1):
@@ -133,12 +133,12 @@ def read_nuswide_labels(
 def frequent_concepts(
     matrix: NDArray[np.uint8], names: list[str], count: int = 21
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the most frequent concepts and the images that carry at least one of them.
+    """Find the most frequent concepts and the images that have at least one of them.
 
     Returns
     -------
     columns : ndarray of int64, shape (count,)
-        The most frequent first; of equally frequent ones the first by name.
+        Most frequent first; ties are ordered by name.
     rows : ndarray of int64
         The images, ascending.
 
@@ -150,18 +150,18 @@ def frequent_concepts(
     ([1, 2], [1, 2])
     """
     if not 1 <= count <= len(names):
-        raise ValueError(f"{count} concepts were asked for and there are {len(names)}")
+        raise ValueError(f"concepts must be in 1..{len(names)}, got {count}")
     totals = matrix.sum(axis=0, dtype=np.int64)
     columns = np.array(sorted(range(len(names)), key=lambda k: (-totals[k], names[k]))[:count])
     return columns, np.flatnonzero(matrix[:, columns].any(axis=1))
 
 
 def _locate(root: Path, paths: list[str]) -> list[str]:
-    """Image files below `root`: in folders by concept as distributed, or all in one folder."""
+    """Return the image files below `root`, in one folder per concept or all in one folder."""
     folder = next((name for name in IMAGE_FOLDERS if (root / name).is_dir()), None)
     if folder is None:
-        looked = " and ".join(str(root / name) for name in IMAGE_FOLDERS)
-        raise FileNotFoundError(f"the images of NUS-WIDE are missing; looked for {looked}")
+        expected = " or ".join(str(root / name) for name in IMAGE_FOLDERS)
+        raise FileNotFoundError(f"the images of NUS-WIDE are missing; expected in {expected}")
     files = []
     for path in paths:
         flat = f"{folder}/{path.rpartition('/')[2]}"

@@ -1,4 +1,4 @@
-"""What a folder lacks of NUS-WIDE: files of labels, and images that the protocols need."""
+"""Check a NUS-WIDE folder for missing label files and images."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from bitprint.data.nuswide import (
 )
 
 LISTED, CONCEPT_FILES, FREQUENT, WANTED = 269_648, 81, 21, 195_834
-"""Images in the list, files of labels, concepts of the protocols, and images that carry them."""
+"""Images in the list, label files, concepts of the protocols, and images with such a concept."""
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True)
 class NuswideCheck:
-    """What was found in a folder.
+    """Result of `check_nuswide`.
 
     Attributes
     ----------
     listed, concepts : int
-        Lines of the image list, and files of labels.
+        Number of lines in the image list, and of label files.
     wanted : int
-        Images with one of the 21 most frequent concepts; 0 while labels are missing.
+        Images with one of the 21 most frequent concepts; 0 if labels are missing.
     missing, empty : list of str
-        Paths of those that are not there, and of those without any content.
+        Paths of missing images, and of empty files.
     problems : list of str
-        One sentence for each thing that is wrong; none when the set is complete.
+        One sentence per problem; empty if the set is complete.
     """
 
     listed: int = 0
@@ -44,21 +44,21 @@ class NuswideCheck:
     problems: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """What there is, what is wrong and the first files that are missing, for people."""
-        there = self.wanted - len(self.missing) - len(self.empty)
+        """Return a readable report: counts, problems and the first missing files."""
+        present = self.wanted - len(self.missing) - len(self.empty)
         lost = [*self.missing, *self.empty]
         more = len(lost) - _SHOWN
         return [
             f"{self.listed:,} images listed, {self.concepts} concepts, "
-            f"{there:,} of {self.wanted:,} images needed are there",
+            f"{present:,} of {self.wanted:,} required images found",
             *(self.problems or ["nothing is missing"]),
             *(f"  {path}" for path in lost[:_SHOWN]),
-            *([f"  and {more:,} more; --json lists them all"] if more > 0 else []),
+            *([f"  and {more:,} more; use --json to list all"] if more > 0 else []),
         ]
 
 
 def check_nuswide(root: str | os.PathLike[str]) -> NuswideCheck:
-    """Compare a folder with the official layout and counts, see `load_nuswide`; decode nothing.
+    """Compare a folder with the official layout and counts without decoding images.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def check_nuswide(root: str | os.PathLike[str]) -> NuswideCheck:
     ...         print(problem)
     ImageList/Imagelist.txt is missing
     Groundtruth/AllLabels has 0 of the 81 files Labels_<concept>.txt
-    neither Flickr nor images is there to hold the images
+    no folder Flickr or images
     """
     root = Path(root)
     image_list = root / IMAGE_LIST
@@ -82,17 +82,17 @@ def check_nuswide(root: str | os.PathLike[str]) -> NuswideCheck:
             f"{CONCEPTS} has {concepts} of the {CONCEPT_FILES} files Labels_<concept>.txt"
         )
     if folder is None:
-        problems.append(f"neither {' nor '.join(IMAGE_FOLDERS)} is there to hold the images")
+        problems.append(f"no folder {' or '.join(IMAGE_FOLDERS)}")
     if not image_list.is_file() or concepts < FREQUENT:
         return NuswideCheck(concepts=concepts, problems=problems)
     names, matrix, paths = read_nuswide_labels(root)
     wanted = [paths[row] for row in frequent_concepts(matrix, names, FREQUENT)[1]]
     if len(paths) != LISTED:
-        problems.append(f"{IMAGE_LIST} has {len(paths):,} lines in place of {LISTED:,}")
+        problems.append(f"{IMAGE_LIST} has {len(paths):,} lines, expected {LISTED:,}")
     if len(wanted) != WANTED:
         problems.append(
-            f"{len(wanted):,} images carry one of the {FREQUENT} most frequent concepts in place "
-            f"of {WANTED:,}"
+            f"{len(wanted):,} images have one of the {FREQUENT} most frequent concepts, "
+            f"expected {WANTED:,}"
         )
     sizes = {path: _size(root / folder, path) if folder else None for path in wanted}
     missing = [path for path, size in sizes.items() if size is None]
@@ -104,7 +104,7 @@ def check_nuswide(root: str | os.PathLike[str]) -> NuswideCheck:
 
 
 def _size(folder: Path, path: str) -> int | None:
-    """Bytes of an image, all images in one folder or in folders by concept; None if missing."""
+    """Return the size of an image file in bytes, in either layout; None if missing."""
     for name in (path.rpartition("/")[2], path):
         if (folder / name).is_file():
             return (folder / name).stat().st_size

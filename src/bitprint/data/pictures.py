@@ -1,4 +1,4 @@
-"""Pictures for people: a query and what was found for it."""
+"""Contact sheets of queries and their hits."""
 
 from __future__ import annotations
 
@@ -18,21 +18,26 @@ def contact_sheet(
     captions: Sequence[Sequence[str]],
     relevant: Sequence[NDArray[np.bool_]],
 ) -> Image.Image:
-    """Draw one row per query: the query, then what was found, framed green or red.
+    """Draw one row per query: the query, then its hits with a green or red frame.
 
     Parameters
     ----------
     queries : ndarray of uint8, shape (Q, height, width, 3)
     found : sequence of ndarray of uint8, each of shape (k, height, width, 3)
+        Hits of each query.
     captions : sequence of sequences of str
-        A short text below each found image, such as its distance.
+        A short text below each hit, such as its distance.
     relevant : sequence of ndarray of bool, each of shape (k,)
-        Whether a found image shares a label with its query.
+        Whether a hit shares a label with its query (green) or not (red).
+
+    Returns
+    -------
+    PIL.Image.Image
 
     Examples
     --------
-    >>> grey = np.full((1, 8, 8, 3), 128, np.uint8)
-    >>> contact_sheet(grey, [grey], [["0"]], [np.array([True])]).size
+    >>> gray = np.full((1, 8, 8, 3), 128, np.uint8)
+    >>> contact_sheet(gray, [gray], [["0"]], [np.array([True])]).size
     (196, 116)
     """
     step = _TILE + 2 * _BORDER + _GAP

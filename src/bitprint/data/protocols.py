@@ -15,23 +15,27 @@ from bitprint.supervision import check_labels
 QUERY_SHARE = 0.1
 MOST_QUERIES = 100
 MOST_TRAINING = 500
-"""What `generic_split` takes of each class: a share as queries, and at most so many of each."""
+"""Rules of `generic_split` per class: share of queries, most queries, most training images."""
 
 MAP_AT_SEVERAL_LABELS = 5_000
-"""How many of the nearest MAP looks at in a set with several labels and a split of its own."""
+"""MAP cutoff for multi-label sets with a stored split."""
 
 
 def split_for(images: ImageSet, protocol: int, seed: int = 0) -> Split:
-    """Split an image set by its own split, by its published protocol, or by the generic rule.
+    """Split an image set by its stored split, its published protocol, or the generic rule.
 
     Parameters
     ----------
     images : ImageSet
-        A set with a `split` is split by `own_split`; one whose `protocol` is "cifar10" or
-        "nuswide" by `cifar10_split` or `nuswide_split`; any other by `generic_split`.
+        A set with a `split` is split by `own_split`, a set whose `protocol` is "cifar10" or
+        "nuswide" by `cifar10_split` or `nuswide_split`, and any other set by `generic_split`.
     protocol : int
-        1, a small training set, or 2, in which all that is not a query trains.
+        1: small training set. 2: train on all images except the queries.
     seed : int
+
+    Returns
+    -------
+    Split
 
     Examples
     --------
@@ -60,19 +64,19 @@ def split_for(images: ImageSet, protocol: int, seed: int = 0) -> Split:
 
 
 def own_split(images: ImageSet, protocol: int = 1, seed: int = 0) -> Split:
-    """Take the split that an image set comes with, as from the column `split` of a CSV file.
+    """Return the stored split of an image set, for example from the column `split` of a CSV.
 
-    Images for training are in the database too. Where images have several labels, MAP looks at the
-    nearest 5,000, as in the first setting of NUS-WIDE.
+    The training images are part of the database. For multi-label images MAP uses the nearest
+    5,000, as in protocol 1 of NUS-WIDE.
 
     Parameters
     ----------
     images : ImageSet
-        With a `split`.
+        A set with a `split`.
     protocol : int
-        1 as it is, 2 to train on the whole database.
+        1: the split as stored. 2: train on the whole database.
     seed : int
-        Changes nothing in the split; training may go by it.
+        Stored in the split; it does not change the split.
 
     Examples
     --------
@@ -85,7 +89,7 @@ def own_split(images: ImageSet, protocol: int = 1, seed: int = 0) -> Split:
     for part in ("query", "train"):
         if part not in parts:
             raise ValueError(
-                f"{images.name}: its split marks no image as {part}; mark some in the column split"
+                f"{images.name}: no image has the split {part}; add some in the column split"
             )
     database = np.flatnonzero(parts != "query")
     several = images.labels is not None and images.labels.ndim == 2
@@ -100,16 +104,16 @@ def own_split(images: ImageSet, protocol: int = 1, seed: int = 0) -> Split:
 
 
 def cifar10_split(labels: ArrayLike, protocol: int, seed: int = 0) -> Split:
-    """Split CIFAR-10 as the paper does.
+    """Split CIFAR-10 as in the paper.
 
-    Setting 1: 100 queries and 500 training images of each class, and the other 59,000 images are
-    the database. Setting 2: 1,000 queries of each class; the other 50,000 train and are searched.
-    MAP is over the whole database.
+    Protocol 1: 100 queries and 500 training images per class; all 59,000 images except the queries
+    are the database. Protocol 2: 1,000 queries per class; the other 50,000 images are both
+    training set and database. MAP is over the whole database.
     """
     labels = check_labels(labels)
     if not np.array_equal(np.sort(labels, axis=0), np.repeat(np.arange(10), 6_000)):
         raise ValueError(
-            "the protocols of CIFAR-10 are for all its 60,000 images, 6,000 of each class; "
+            "the protocols of CIFAR-10 need all 60,000 images, 6,000 per class; "
             "use generic_split for a part of it"
         )
     small = _is_small(protocol)
@@ -123,18 +127,18 @@ def cifar10_split(labels: ArrayLike, protocol: int, seed: int = 0) -> Split:
 
 
 def nuswide_split(labels: ArrayLike, protocol: int, seed: int = 0) -> Split:
-    """Split the 195,834 images of NUS-WIDE's 21 most frequent concepts as the paper does.
+    """Split the 195,834 images of NUS-WIDE's 21 most frequent concepts as in the paper.
 
-    Both settings take 100 queries for each concept, 2,100 in all, by the rule of `make_split`; the
-    other 193,734 images are the database. Setting 1 trains on 500 images for each concept, 10,500
-    in all, and MAP looks at the nearest 5,000. Setting 2 trains on the whole database, and MAP
-    looks at the nearest 50,000.
+    Both protocols use 100 queries per concept, 2,100 in total, by the rule of `make_split`; the
+    other 193,734 images are the database. Protocol 1 trains on 500 images per concept, 10,500 in
+    total, and MAP uses the nearest 5,000. Protocol 2 trains on the whole database, and MAP uses
+    the nearest 50,000.
     """
     labels = check_labels(labels)
     if labels.shape != (195_834, 21) or labels.sum(axis=0, dtype=np.int64).min() < 5_000:
         raise ValueError(
-            "the protocols of NUS-WIDE are for all its 195,834 images with one of the 21 most "
-            f"frequent concepts, got labels of shape {labels.shape}; use generic_split for a part"
+            "the protocols of NUS-WIDE need all 195,834 images with one of the 21 most frequent "
+            f"concepts, got labels of shape {labels.shape}; use generic_split for a part"
         )
     small = _is_small(protocol)
     return make_split(
@@ -156,11 +160,11 @@ def make_split(
     name: str = "images",
     map_at: int | None = None,
 ) -> Split:
-    """Draw so many queries and training images for each class; all but the queries are searched.
+    """Draw queries and training images for each class; all images except the queries are database.
 
-    Images with several labels are drawn class by class, from the rarest class to the commonest
-    (equals in column order), each time from the images of the class that are still free, so that
-    none is drawn twice and every class gets exactly its number.
+    For multi-label images, classes are processed from the rarest to the most frequent (ties in
+    column order). Each class draws from its images that are not drawn yet, so that no image is
+    drawn twice and every class gets exactly its number.
 
     Parameters
     ----------
@@ -168,11 +172,15 @@ def make_split(
         (N,) class numbers, or (N, c) zeros and ones.
     queries_per_class : int
     training_per_class : int or None
-        None trains on the whole database.
+        If None, train on the whole database.
     seed : int
     name : str
     map_at : int or None
         As in `Split`.
+
+    Returns
+    -------
+    Split
 
     Examples
     --------
@@ -204,12 +212,12 @@ def generic_split(
     name: str = "images",
     label_names: Sequence[str] | None = None,
 ) -> Split:
-    """Split any image set: a tenth of each class, at most 100 images, are queries.
+    """Split any image set; 10% of each class, at most 100 images, become queries.
 
-    Protocol 1 trains on at most 500 images of each class, protocol 2 on all that are not queries.
-    An image counts for every label that it carries. Images without labels are never queries, but
-    a set without any labels is split like one class. Where images have several labels, a label of
-    a single image gets no query of its own.
+    Protocol 1 trains on at most 500 images per class, protocol 2 on all images except the queries.
+    A multi-label image counts for each of its labels. Images without labels are never queries, but
+    a set without any labels is split as a single class. In a multi-label set, a label with a
+    single image has no query.
 
     Parameters
     ----------
@@ -219,10 +227,14 @@ def generic_split(
         1 or 2.
     seed : int
     count : int, optional
-        N, needed when there are no labels.
+        N, required without labels.
     name : str
     label_names : sequence of str, optional
-        The names of the classes, to speak of one that is too small.
+        Names of the classes for error messages.
+
+    Returns
+    -------
+    Split
 
     Examples
     --------
@@ -231,18 +243,18 @@ def generic_split(
     """
     small = _is_small(protocol)
     if labels is None and count is None:
-        raise ValueError("a set without labels can only be split when its count is given")
+        raise ValueError("count is required to split a set without labels")
     labels = np.zeros(count or 0, np.int64) if labels is None else check_labels(labels, count)
     labels, classes = _numbered(labels)
     totals = _class_totals(labels)
     if totals.sum() == 0:
-        raise ValueError(f"{name}: no image has a label, so there is nothing to split by")
+        raise ValueError(f"{name}: no image has a label, so the set cannot be split by label")
     if labels.ndim == 1 and np.any(totals == 1):
         number = int(classes[np.argmax(totals == 1)])
         small_one = number if label_names is None else label_names[number]
         raise ValueError(
-            f"{name}: class {small_one!r} has one image only; "
-            "a split needs at least 2 images of each class: add one, or leave out the class"
+            f"{name}: class {small_one!r} has only one image; "
+            "each class needs at least 2 images: add one, or remove the class"
         )
     rng = np.random.default_rng(seed)
     free = np.ones(len(labels), bool)
@@ -252,7 +264,7 @@ def generic_split(
     free[queries] = False
     database = np.flatnonzero(free)
     if small:
-        # Class numbers: every class has a query, so the totals have the same length.
+        # For class numbers every class has a query, so both totals have the same length.
         left = totals - _class_totals(labels[queries])
         wanted = np.minimum(left, MOST_TRAINING)
         training = _draw(
@@ -266,7 +278,7 @@ def generic_split(
 def check_protocol(protocol: int) -> None:
     """Raise a ValueError unless a protocol is 1 or 2."""
     if protocol not in (1, 2):
-        raise ValueError(f"there are protocols 1 and 2, got {protocol!r}")
+        raise ValueError(f"protocol must be 1 or 2, got {protocol!r}")
 
 
 def _is_small(protocol: int) -> bool:
@@ -275,7 +287,7 @@ def _is_small(protocol: int) -> bool:
 
 
 def _numbered(labels: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
-    """Labels with the classes that occur numbered from 0, and the numbers they had."""
+    """Renumber the occurring classes from 0; return the labels and the original numbers."""
     if labels.ndim == 2:
         return labels, np.arange(labels.shape[1])
     classes, numbered = np.unique(labels, return_inverse=True)
@@ -299,9 +311,9 @@ def _draw(
     *,
     count_all_labels: bool = False,
 ) -> Rows:
-    """Draw `wanted` free images for each class, rarest class first, none twice.
+    """Draw `wanted` free images per class without replacement, rarest class first.
 
-    With `count_all_labels`, images drawn for an earlier class count for this one if they carry it.
+    With `count_all_labels`, images drawn for an earlier class count if they have this label too.
     """
     totals = _class_totals(labels)
     taken = np.zeros(len(labels), bool)
@@ -313,8 +325,8 @@ def _draw(
         choices = np.flatnonzero(members & free & ~taken)
         if len(choices) < need:
             raise ValueError(
-                f"class {classes[number]} has {len(choices)} images left "
-                f"and {need} {purpose} are wanted"
+                f"class {classes[number]} has {len(choices)} images left, "
+                f"but {need} {purpose} are needed"
             )
         taken[rng.permutation(choices)[:need]] = True
     return np.flatnonzero(taken)

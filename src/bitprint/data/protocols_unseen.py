@@ -1,4 +1,4 @@
-"""Protocol of unseen classes: train on most classes, search among the others."""
+"""Protocol of unseen classes: train on most classes, search in the others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bitprint.data.protocols import Split, generic_split
 from bitprint.supervision import check_labels, class_matrix
 
 UNSEEN_SHARE = 0.25
-"""Share of the classes that are kept from training."""
+"""Share of the classes that are excluded from training."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnseenSplit(Split):
-    """A split whose training images are of other classes, and so never in the database.
+    """A split whose training images belong to other classes and are not in the database.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class UnseenSplit(Split):
         for part, split in (("queries", searched), ("training", trained), ("database", searched)):
             object.__setattr__(self, part, getattr(split, part))
         if np.isin(self.training, np.concatenate([self.queries, self.database])).any():
-            raise ValueError(f"{self.name}: training images must not be searched for or among")
+            raise ValueError(f"{self.name}: training images must not be queries or in the database")
 
 
 def unseen_split(
@@ -48,25 +48,29 @@ def unseen_split(
     name: str = "images",
     label_names: Sequence[str] | None = None,
 ) -> UnseenSplit:
-    """Keep a quarter of the classes from training; queries and database are of those alone.
+    """Exclude a quarter of the classes from training and use only them as queries and database.
 
     The first protocol of Sablayrolles, Douze, Usunier and Jegou, "How should we evaluate
-    supervised hashing?", ICASSP 2017: codes that say which of the known classes an image is taken
-    for are of no use here. The unseen classes are drawn at random, a quarter rounded up and at
-    least two, and both kinds are then divided by `generic_split`: the seen ones give the training
-    set, the unseen ones queries and database. Images that carry labels of both kinds are left out.
+    supervised hashing?", ICASSP 2017. Codes that encode the predicted training class do not help
+    here. The unseen classes are drawn at random: a quarter, rounded up, and at least two. Then
+    `generic_split` splits both groups: the seen classes give the training set, the unseen classes
+    give queries and database. Images with labels of both groups are excluded.
 
     Parameters
     ----------
     labels : array_like
         (N,) class numbers, or (N, c) zeros and ones.
     protocol : int
-        1 trains on at most 500 images of each seen class, 2 on all but the tenth of them that
-        `generic_split` takes as queries; those are not used.
+        1: train on at most 500 images per seen class. 2: train on all images of seen classes
+        except the 10% that `generic_split` selects as queries, which are not used.
     seed : int
     name : str
     label_names : sequence of str, optional
-        The names of the classes, to speak of one that is too small.
+        Names of the classes for error messages.
+
+    Returns
+    -------
+    UnseenSplit
 
     Examples
     --------
@@ -78,8 +82,7 @@ def unseen_split(
     classes = np.flatnonzero(carried.any(axis=0))
     if len(classes) < 4:
         raise ValueError(
-            f"{name}: {len(classes)} classes cannot be divided into two to train on and two that "
-            "are unseen; use a set of at least four"
+            f"{name}: the protocol of unseen classes needs at least 4 classes, got {len(classes)}"
         )
     rng = np.random.default_rng(seed)
     count = max(2, math.ceil(UNSEEN_SHARE * len(classes)))
@@ -107,9 +110,9 @@ def _check_left(
     name: str,
     label_names: Sequence[str] | None,
 ) -> None:
-    """Refuse classes of which too little is left because images carry labels of both kinds."""
+    """Raise a ValueError if excluding images with labels of both kinds leaves too few images."""
     own, other = kinds
-    left_out = f"{name}: after leaving out images that also carry {other} classes"
+    left_out = f"{name}: after excluding images that also have {other} classes"
     if len(rows) == 0:
         raise ValueError(f"{left_out}, no image of {own} classes is left")
     left = carried[rows].sum(axis=0)
@@ -118,11 +121,10 @@ def _check_left(
         number = int(lone[0])
         label = number if label_names is None else label_names[number]
         raise ValueError(
-            f"{left_out}, class {label!r} has one image; "
-            "every class needs one as a query and another to be found"
+            f"{left_out}, class {label!r} has only one image; each class needs at least 2 images"
         )
 
 
 def _rows_within(carried: NDArray[np.bool_], classes: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Rows that carry labels of these classes and of no other."""
+    """Return the rows whose labels are all among these classes."""
     return np.flatnonzero(carried[:, classes].any(axis=1) & ~carried[:, ~classes].any(axis=1))

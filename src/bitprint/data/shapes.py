@@ -1,4 +1,4 @@
-"""Shapes: drawn scenes of one to three objects, a multi-label set that needs no download."""
+"""Shapes: synthetic scenes of one to three objects, a multi-label set without download."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from bitprint.data.images import ImageSet
 Floats = NDArray[np.float64]
 
 _MOST_OBJECTS = 3
-_CELLS = 4  # A picture is 2 x 2 cells; no two objects share one, so none hides another.
+_CELLS = 4  # an image has 2 x 2 cells, with at most one object per cell
 _CHUNK = 256
 
 
 def draw_shapes(count: int, *, size: int = 32, seed: int = 0) -> ImageSet:
     """Draw scenes of one to three objects of different shapes; the shapes are the labels.
 
-    Colours, textures, positions, rotations and noise are random and say nothing about the labels.
-    Image i depends on `seed` and i alone: a larger set starts with the smaller one.
+    Colors, textures, positions, rotations and noise are random and independent of the labels.
+    Image i depends only on `seed` and i, so a larger set starts with the images of a smaller one.
 
     Parameters
     ----------
     count : int
-        N, how many images.
+        N, the number of images.
     size : int
         Height and width in pixels, at least 16.
     seed : int
-        A whole number, not negative.
+        A nonnegative integer.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def draw_shapes(count: int, *, size: int = 32, seed: int = 0) -> ImageSet:
     """
     if count < 0 or size < 16 or seed < 0:
         raise ValueError(
-            "drawn scenes need count >= 0, size >= 16 and seed >= 0, "
+            "draw_shapes needs count >= 0, size >= 16 and seed >= 0, "
             f"got count={count}, size={size}, seed={seed}"
         )
     pixels = np.empty((count, size, size, 3), np.uint8)
@@ -78,7 +78,7 @@ def _triangle(x: Floats, y: Floats) -> Floats:
 
 
 def _star(x: Floats, y: Floats) -> Floats:
-    # Ten mirrored wedges: fold the plane onto one, where the outline is one line.
+    # Fold the plane onto one of ten mirrored wedges, where the outline is a line.
     wedge = math.pi / 5
     angle = np.abs(np.mod(np.arctan2(y, x) + wedge, 2 * wedge) - wedge)
     radius = np.hypot(x, y)
@@ -108,8 +108,8 @@ def _checkerboard(x: Floats, y: Floats) -> Floats:
     return np.minimum(_square(x, y), squares * field / np.pi)
 
 
-# Each gives the signed distance (positive inside, about right near the outline) to the outline of
-# its shape, which lies within the unit circle.
+# Each function returns the signed distance to the outline of its shape (positive inside,
+# approximate away from the outline). The shapes lie within the unit circle.
 SHAPES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "circle": _circle,
     "square": _square,
@@ -127,7 +127,7 @@ def _draw_scenes(numbers: range, size: int, seed: int) -> tuple[NDArray[np.uint8
     generators = [np.random.default_rng([seed, number]) for number in numbers]
     scene = np.array([rng.random(20) for rng in generators])
     objects = np.array([rng.random((_MOST_OBJECTS, 20)) for rng in generators])
-    # The first three of a random order of shapes and cells: no shape and no cell comes twice.
+    # The first three of a random permutation, so that no shape and no cell occurs twice.
     shapes = np.array([rng.permutation(len(SHAPES))[:_MOST_OBJECTS] for rng in generators])
     cells = np.array([rng.permutation(_CELLS)[:_MOST_OBJECTS] for rng in generators])
     noise = np.array([rng.random((size, size, 3)) for rng in generators])
@@ -141,9 +141,9 @@ def _draw_scenes(numbers: range, size: int, seed: int) -> tuple[NDArray[np.uint8
             rows = np.flatnonzero((slot < how_many) & (shapes[:, slot] == shape))
             if len(rows):
                 chance = objects[rows, slot]
-                # In every channel at least 80 from the background, so that all objects are seen.
-                colour = (background[rows] + 80 + 96 * chance[:, 4:7]) % 256
-                paint = _textured(colour, chance[:, 7:11], size)
+                # At least 80 from the background in every channel, so that objects are visible.
+                color = (background[rows] + 80 + 96 * chance[:, 4:7]) % 256
+                paint = _textured(color, chance[:, 7:11], size)
                 cover = _cover(outline, cells[rows, slot], chance[:, :4], size)[..., None]
                 canvas[rows] += cover * (paint - canvas[rows])
                 labels[rows, shape] = 1
@@ -152,20 +152,20 @@ def _draw_scenes(numbers: range, size: int, seed: int) -> tuple[NDArray[np.uint8
     return np.clip(np.rint(canvas), 0, 255).astype(np.uint8), labels
 
 
-def _textured(colour: Floats, chance: Floats, size: int) -> Floats:
-    """Flat colours (n, 3) with a wave over each, shape (n, size, size, 3)."""
+def _textured(color: Floats, chance: Floats, size: int) -> Floats:
+    """Return colors (n, 3) with an added wave, shape (n, size, size, 3)."""
     y, x = np.mgrid[:size, :size] / size
     angle, waves, phase, height = (chance[:, k, None, None] for k in range(4))
     along = np.cos(2 * np.pi * angle) * x + np.sin(2 * np.pi * angle) * y
     wave = 20 * height * np.sin(2 * np.pi * ((1 + 5 * waves) * along + phase))
-    textured: Floats = colour[:, None, None, :] + wave[..., None]
+    textured: Floats = color[:, None, None, :] + wave[..., None]
     return textured
 
 
 def _cover(
     outline: Callable[[Floats, Floats], Floats], cells: NDArray, chance: Floats, size: int
 ) -> Floats:
-    """How much of each pixel one shape covers, 0 to 1, shape (n, size, size)."""
+    """Return the share of each pixel that a shape covers, shape (n, size, size)."""
     cell = size / 2
     cells = cells[:, None, None]
     scale, right, down, turn = (chance[:, k, None, None] for k in range(4))

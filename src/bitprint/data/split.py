@@ -1,4 +1,4 @@
-"""Split: which images are queries, which train, and which are searched."""
+"""Split: rows of queries, training set and database."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which rows of an image set are queries, which train, and which are searched.
+    """Rows of an image set that are queries, training set and database.
 
-    Queries are never in the database, and the training images always are; both are checked.
+    Queries must not be in the database, and training images must be; both are checked.
 
     Parameters
     ----------
     queries, training, database : ndarray of int64
         Row numbers, ascending.
     name : str
-        The data set and the protocol, as in "cifar10/1".
+        Data set and protocol, such as "cifar10/1".
     seed : int
-        What the split was drawn with.
+        Seed of the random draw.
     map_at : int or None
-        How many of the nearest MAP looks at; None is the whole database.
+        Number of nearest images that MAP uses; None for the whole database.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Split:
         for part in ("queries", "training", "database"):
             rows = np.sort(np.asarray(getattr(self, part), np.int64))
             if np.any(rows[1:] == rows[:-1]):
-                raise ValueError(f"{self.name}: an image is twice among {part}")
+                raise ValueError(f"{self.name}: an image occurs twice in {part}")
             rows.setflags(write=False)
             object.__setattr__(self, part, rows)
         if np.isin(self.queries, self.database).any():
@@ -59,7 +59,7 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over the three row lists: equal for equal splits, on every machine."""
+        """SHA-256 of the three row lists; equal for equal splits on every machine."""
         digest = hashlib.sha256()
         for rows in (self.queries, self.training, self.database):
             digest.update(f"{len(rows)}:".encode())

@@ -1,4 +1,4 @@
-"""Feature vectors: what is not an image set, or an image set read as its pixels."""
+"""Feature vectors from arrays, or from the pixels of an image set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bitprint.data.images import ImageSet
 
 
 def as_features(data: ImageSet | ArrayLike) -> NDArray[np.float32]:
-    """Feature vectors (N, d) as finite float32; images become their pixels, from 0 to 1."""
+    """Return feature vectors (N, d) as finite float32; pixels of images are scaled to 0..1."""
     if isinstance(data, ImageSet):
         pixels = data.read(slice(None)).reshape(len(data), -1)
         return pixels.astype(np.float32) / np.float32(255)
     if hasattr(data, "toarray"):
-        raise ValueError("sparse features are not supported; give features.toarray()")
+        raise ValueError("sparse features are not supported; use features.toarray()")
     features = np.asarray(data)
     _check_form(features)
     with np.errstate(over="ignore"):
@@ -28,13 +28,13 @@ def as_features(data: ImageSet | ArrayLike) -> NDArray[np.float32]:
 def _to_float32(features: NDArray) -> NDArray[np.float32]:
     try:
         return features.astype(np.float32)
-    except ValueError as error:  # of objects that are no numbers
-        raise ValueError(f"features are numbers: {error}") from None
+    except ValueError as error:  # objects that are not numbers
+        raise ValueError(f"features must be numbers: {error}") from None
 
 
 def _check_form(features: NDArray) -> None:
-    """Raise unless these are numbers of shape (N, d); scikit-learn asks for some of the words."""
-    form = "features are numbers of shape (N, d)"
+    """Raise unless these are numbers (N, d); scikit-learn requires parts of the messages."""
+    form = "features must be numbers of shape (N, d)"
     if features.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {form}")
     if features.ndim == 1:

@@ -1,4 +1,4 @@
-"""Retrieval metrics and curves from histograms of distances; `plots` draws them."""
+"""Retrieval metrics and curves, computed from histograms of distances, and plots of them."""
 
 from bitprint.evaluation.curves import Curve
 from bitprint.evaluation.metrics import evaluate

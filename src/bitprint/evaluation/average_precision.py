@@ -1,7 +1,7 @@
-"""Average precision in closed form from histograms of distances, for every convention in use.
+"""Average precision in closed form from histograms of distances, for all common conventions.
 
-Notation of one bucket (all items at one distance): n items of which r are relevant; before it come
-a items of which f are relevant; H is the harmonic number.
+Notation for one bucket (all items at one distance): it has n items, r of them relevant; before it
+are a items, f of them relevant. H is the harmonic number.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ DENOMINATORS = ("retrieved", "total", "min")
 
 
 class Ordered(Protocol):
-    """A task that knows the order of the database, which histograms do not contain."""
+    """A task with the order of the database, which histograms do not contain."""
 
     def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Sum of precisions and number of hits up to each of `tops`, (Q, T, 2).
+        """Return the sum of precisions and the number of hits up to each of `tops`, (Q, T, 2).
 
-        `tops` increase; ties are in database order.
+        `tops` must increase; ties are in database order.
         """
 
 
@@ -37,10 +37,10 @@ def average_precision(
     ties: str = "expected",
     denominator: str = "retrieved",
 ) -> NDArray[np.float64]:
-    """Average precision of every query at every cutoff of `tops` (None: the whole database).
+    """Return the average precision of every query at every cutoff (None: the whole database).
 
-    Shape (Q, T); NaN for queries without a relevant item. See `bitprint.evaluation.evaluate` for
-    the options.
+    The shape is (Q, T), with NaN for queries without a relevant item. See
+    `bitprint.evaluation.evaluate` for the options.
     """
     size = int(histograms.items[0].sum())
     depths = [size if top is None else min(top, size) for top in tops]
@@ -53,7 +53,7 @@ def average_precision(
         if ties == "expected" and denominator == "retrieved" and top < size:
             found = _expected_over_retrieved(histograms, top)
         else:
-            if ties == "expected":  # where the number of hits matters, it is `total`
+            if ties == "expected":  # if the divisor depends on the hits, they equal `total`
                 sums, hits = _expected_sums(histograms, top).sum(axis=1), total
             elif ties == "stable":
                 sums, hits = stable[:, column].T
@@ -66,12 +66,12 @@ def average_precision(
 
 
 def _expected_sums(histograms: Histograms, top: int) -> NDArray[np.float64]:
-    """Expected sum of precisions at the relevant ranks up to `top`, per bucket, (Q, K + 1).
+    """Return the expected sum of precisions at relevant ranks up to `top`, per bucket, (Q, K + 1).
 
-    McSherry and Najork (ECIR 2008). Rank j of the bucket holds a relevant item with probability
-    r / n; given that, a fraction rho = (r - 1) / (n - 1) of the j - a - 1 items of the bucket
-    before it is relevant. So its expected precision is r / n * (f + 1 + (j - a - 1) * rho) / j,
-    and the sum over j needs only differences of harmonic numbers.
+    McSherry and Najork (ECIR 2008). The item at rank j of the bucket is relevant with probability
+    r / n. Given that, a fraction rho = (r - 1) / (n - 1) of the j - a - 1 earlier items of the
+    bucket is relevant. Its expected precision is r / n * (f + 1 + (j - a - 1) * rho) / j, and the
+    sum over j needs only differences of harmonic numbers.
     """
     n, r = histograms
     a, f = _before(n), _before(r)
@@ -85,7 +85,7 @@ def _expected_sums(histograms: Histograms, top: int) -> NDArray[np.float64]:
 
 
 def _expected_over_retrieved(histograms: Histograms, top: int) -> NDArray[np.float64]:
-    """Expected AP when the divisor, the relevant items in the top, depends on the tie order too."""
+    """Return the expected AP if the divisor, the hits in the top, depends on the tie order too."""
     n, r = histograms
     a, f = _before(n), _before(r)
     whole = a + n <= top
@@ -109,9 +109,9 @@ def _expected_over_retrieved(histograms: Histograms, top: int) -> NDArray[np.flo
 def _ordered_sums(
     histograms: Histograms, top: int, *, relevant_first: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Sum of precisions and hits up to `top` with the relevant items first or last in a bucket.
+    """Return the sum of precisions and the hits with relevant items first or last in a bucket.
 
-    They then take the ranks s + 1 .. s + r in a row, and (f + t) / (s + t) = 1 + (f - s) / (s + t).
+    The relevant items have the ranks s + 1 .. s + r, and (f + t) / (s + t) = 1 + (f - s) / (s + t).
     """
     n, r = histograms
     f = _before(r)
@@ -124,12 +124,12 @@ def _ordered_sums(
 
 
 def _before(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Total of the buckets at smaller distances, shape (Q, K + 1)."""
+    """Return the total of the buckets at smaller distances, shape (Q, K + 1)."""
     return np.cumsum(counts, axis=1) - counts
 
 
 def _harmonic_numbers(largest: int) -> NDArray[np.float64]:
-    """H_0 .. H_largest."""
+    """Return H_0 .. H_largest."""
     numbers = np.zeros(largest + 1)
     np.cumsum(1 / np.arange(1, largest + 1), out=numbers[1:])
     return numbers

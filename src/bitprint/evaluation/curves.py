@@ -1,4 +1,4 @@
-"""Precision and recall, at a radius, at a cutoff and as curves, all from histograms."""
+"""Precision and recall at a radius, at a cutoff and as curves, from histograms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Curve(NamedTuple):
     ----------
     recall, precision : ndarray of float64, shape (P,)
     at : ndarray of int64, shape (P,)
-        What each point looks at: the first `at` items, or the items within distance `at`.
+        Position of each point: the first `at` items, or the items within distance `at`.
 
     Examples
     --------
@@ -43,7 +43,7 @@ NO_CURVE = Curve(np.empty(0), np.empty(0), np.empty(0, np.int64))
 
 
 def precision_within(histograms: Histograms, radius: int) -> NDArray[np.float64]:
-    """Precision of the items within `radius` of each query, shape (Q,); 0 for an empty ball."""
+    """Return the precision within `radius` of each query, shape (Q,); 0 for an empty ball."""
     inside = histograms.items[:, : radius + 1].sum(axis=1)
     relevant = histograms.relevant[:, : radius + 1].sum(axis=1)
     precision: NDArray[np.float64] = relevant / np.maximum(inside, 1)
@@ -51,38 +51,35 @@ def precision_within(histograms: Histograms, radius: int) -> NDArray[np.float64]
 
 
 def at_ranks(histograms: Histograms, ranks: Iterable[int]) -> Curve:
-    """Mean precision and recall of the first n items, for every n of `ranks` in increasing order.
+    """Return mean precision and recall of the first n items for every n of `ranks`, sorted.
 
-    Hits are expectations over the order of tied items. Recall is averaged over the queries that
-    have a relevant item; for the others it is undefined, and their precision is 0.
+    Hits are expectations over the order of tied items. Recall is averaged over queries with a
+    relevant item; for other queries it is undefined, and their precision is 0.
     """
     at = np.array(sorted(ranks), np.int64)
     return averaged(kernels.expected_hits(*histograms, at), histograms.relevant.sum(axis=1), at)
 
 
 def averaged(hits: NDArray, total: NDArray, at: NDArray[np.int64]) -> Curve:
-    """Mean precision and recall of queries that have `hits` (Q, P) of `total` (Q,) at ranks."""
+    """Return mean precision and recall for `hits` (Q, P) of `total` (Q,) relevant items."""
     return Curve(_mean_recall(hits, total), hits.mean(axis=0) / at, at)
 
 
 def by_ranking(histograms: Histograms) -> Curve:
-    """Precision-recall curve of the ranked list, at `curve_ranks`."""
+    """Return the precision-recall curve of the ranked list, at `curve_ranks`."""
     return at_ranks(histograms, curve_ranks(int(histograms.items[0].sum())))
 
 
 def curve_ranks(size: int) -> NDArray[np.int64]:
-    """Some 128 ranks from 1 to `size`.
-
-    Half of them are spaced geometrically, for the head of the list, and half evenly.
-    """
+    """Return up to 128 ranks from 1 to `size`, half spaced geometrically and half evenly."""
     head, body = np.geomspace(1, size, _POINTS), np.linspace(1, size, _POINTS)
     return np.unique(np.rint(np.append(head, body)).astype(np.int64))
 
 
 def by_lookup(histograms: Histograms) -> Curve:
-    """Precision-recall curve of hash lookup, one point per radius 0..K, averaged over queries.
+    """Return the precision-recall curve of hash lookup, one point per radius, mean over queries.
 
-    A query with nothing within the radius has precision 0 there.
+    A query without items within a radius has precision 0 there.
     """
     items, relevant = (np.cumsum(counts, axis=1) for counts in histograms)
     precision = (relevant / np.maximum(items, 1)).mean(axis=0)
@@ -91,16 +88,16 @@ def by_lookup(histograms: Histograms) -> Curve:
 
 
 def by_pooled_lookup(histograms: Histograms) -> Curve:
-    """Precision-recall curve of hash lookup with the hits of all queries in one pool.
+    """Return the precision-recall curve of hash lookup over the pooled hits of all queries.
 
-    Queries that retrieve much weigh more than in `by_lookup`, and empty balls weigh nothing.
+    Compared with `by_lookup`, queries with many hits have more weight and empty balls have none.
     """
     items, relevant = (np.cumsum(counts.sum(axis=0)) for counts in histograms)
     return Curve(relevant / relevant[-1], relevant / np.maximum(items, 1), np.arange(len(items)))
 
 
 def _mean_recall(hits: NDArray, total: NDArray) -> NDArray[np.float64]:
-    """Recall for hits (Q, P) of total (Q,), averaged over queries with a relevant item."""
+    """Return the mean recall for hits (Q, P) of total (Q,) over queries with relevant items."""
     answerable = total > 0
     recall: NDArray[np.float64] = (hits[answerable] / total[answerable, None]).mean(axis=0)
     return recall

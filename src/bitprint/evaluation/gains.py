@@ -1,8 +1,8 @@
 """Graded relevance: cumulative gains of ranked lists, from histograms of shared labels.
 
 The relevance r of an item is the number of labels that it shares with the query. Gains are sums
-over ranks, so that their expectation over all orders of tied items is exact and simple: every rank
-of a bucket has the mean gain of the bucket.
+over ranks, so their expectation over all orders of tied items is exact: every rank of a bucket has
+the mean gain of the bucket.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Gains(NamedTuple):
 
 
 def gains_of(counts: NDArray[np.int64]) -> Gains:
-    """Gains from counts by bucket and number of shared labels, shape (Q, B, L)."""
+    """Compute gains from counts by bucket and number of shared labels, shape (Q, B, L)."""
     shared = np.arange(counts.shape[2])
     return Gains(counts @ shared, counts @ gain_of(shared), counts.sum(axis=1))
 
 
 def check_levels(levels: int) -> int:
-    """Return how many levels of relevance there are, or raise a ValueError if too many."""
+    """Return the number of relevance levels, or raise a ValueError if there are too many."""
     if levels > _MOST_SHARED + 1:
         raise ValueError(
-            f"graded=True takes images that share at most {_MOST_SHARED} labels, these share up "
-            f"to {levels - 1}; pass graded=False"
+            f"graded=True supports images that share at most {_MOST_SHARED} labels, these share "
+            f"up to {levels - 1}; pass graded=False"
         )
     return levels
 
@@ -56,7 +56,7 @@ def check_levels(levels: int) -> int:
 def average_gain(
     items: NDArray[np.int64], gains: Gains, ranks: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """ACG of the first n items for every n of `ranks`: their mean r, shape (Q, P)."""
+    """Return the ACG (mean r) of the first n items for every n of `ranks`, shape (Q, P)."""
     weights = np.arange(_largest(ranks) + 1, dtype=np.float64)
     return _cumulated(items, gains.shared, weights, ranks) / np.maximum(ranks, 1)
 
@@ -64,10 +64,10 @@ def average_gain(
 def normalized_gain(
     items: NDArray[np.int64], gains: Gains, ranks: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """NDCG of the first n items for every n of `ranks`, shape (Q, P); 0 without a relevant item.
+    """Return the NDCG of the first n items for every n of `ranks`, shape (Q, P).
 
-    DCG is the sum of (2^r - 1) / log2(1 + rank), divided by its largest value over all rankings of
-    the database.
+    NDCG is the sum of (2^r - 1) / log2(1 + rank), divided by its largest value over all rankings of
+    the database; 0 without a relevant item.
     """
     weights = np.zeros(_largest(ranks) + 1)
     np.cumsum(1 / np.log2(np.arange(2, len(weights) + 1)), out=weights[1:])
@@ -86,7 +86,7 @@ def _cumulated(
     weights: NDArray[np.float64],
     ranks: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Expected weighted sum of the amounts of the first n items for every n of `ranks`, (Q, P).
+    """Return the expected weighted sum over the first n items for every n of `ranks`, (Q, P).
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Hamming histograms: per query, the items and the relevant items at each distance.
+"""Hamming histograms: number of items and of relevant items at each distance of each query.
 
-Everything else in the evaluation follows from these two (Q, K + 1) tables; nothing is sorted and
-no (Q, N) matrix is kept.
+All metrics for Hamming distance are computed from these two (Q, K + 1) tables, without sorting and
+without a (Q, N) matrix.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from bitprint.codes import Codes
 from bitprint.evaluation import kernels
 from bitprint.evaluation.gains import Gains, check_levels, gains_of
-from bitprint.parallel import on_every_core
 from bitprint.supervision import check_both_labels, shared_labels, similarity
-from bitprint.words import as_planes, as_words
+from bitprint.utils.parallel import on_every_core
+from bitprint.utils.words import as_planes, as_words
 
-_CPU_CHUNK = 32  # queries that share one walk over the database
-_CPU_LEVELS = 2048  # queries times levels of shared labels, whose histograms share the cache
-_GPU_PAIRS = 2**25  # query-item pairs on the device at once, about 16 bytes each
-_WORTH_A_GPU = 10**9  # pairs below which the processor is done before the data has travelled
-_EXACT_IN_HALF = 1024  # float16 holds the whole numbers up to 2048, and 2 * distance is at most 2K
+_CPU_CHUNK = 32  # queries per pass over the database
+_CPU_LEVELS = 2048  # queries times levels of shared labels, so that histograms fit into the cache
+_GPU_PAIRS = 2**25  # query-item pairs on the GPU at once, about 16 bytes each
+_WORTH_A_GPU = 10**9  # with fewer pairs the CPU is faster than the transfer to a GPU
+_EXACT_IN_HALF = 1024  # float16 represents integers up to 2048 exactly, and 2 * distance <= 2K
 
 Reduce: TypeAlias = Callable[[NDArray[np.int64]], tuple[NDArray[Any], ...]]
-"""Takes counts (q, K + 1, L) by distance and level, returns the arrays of q rows to keep."""
+"""Maps counts (q, K + 1, L) by distance and level to the arrays of q rows to keep."""
 
 
 class Histograms(NamedTuple):
@@ -36,9 +36,9 @@ class Histograms(NamedTuple):
     Attributes
     ----------
     items : ndarray of int64, shape (Q, K + 1)
-        How many database items lie at distance 0..K of each query.
+        Number of database items at distance 0..K of each query.
     relevant : ndarray of int64, shape (Q, K + 1)
-        How many of them share a label with the query.
+        Number of those that share a label with the query.
     """
 
     items: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Histograms(NamedTuple):
 
 
 class Task:
-    """Queries and a database with their labels, checked to fit each other.
+    """Queries and a database with their labels, checked for consistency.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ class Task:
         self.query_labels, self.labels = check_task(query_codes, query_labels, codes, labels)
         if query_codes.bits != codes.bits:
             raise ValueError(
-                f"queries of {query_codes.bits} bits and a database of {codes.bits} bits do not "
-                "compare; encode both with the same hasher"
+                f"queries of {query_codes.bits} bits and a database of {codes.bits} bits cannot be "
+                "compared; encode both with the same hasher"
             )
 
     @property
     def bits(self) -> int:
-        """K."""
+        """Number of bits K."""
         return self.codes.bits
 
     def count(self, device: str = "auto", chunk: int | None = None) -> Histograms:
@@ -77,7 +77,7 @@ class Task:
     def count_gains(
         self, device: str = "auto", chunk: int | None = None
     ) -> tuple[Histograms, Gains]:
-        """Count as `count` does, and also the numbers of shared labels, in the same pass."""
+        """Count as `count` does, and also count shared labels in the same pass."""
 
         def reduce(counts: NDArray[np.int64]) -> tuple[NDArray, ...]:
             return *histograms_of(counts), *gains_of(counts)
@@ -86,9 +86,9 @@ class Task:
         return Histograms(items, relevant), Gains(*gains)
 
     def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Sum of precisions and number of hits up to each of `tops`, (Q, T, 2).
+        """Return the sum of precisions and the number of hits up to each of `tops`, (Q, T, 2).
 
-        `tops` increase; ties are in database order.
+        `tops` must increase; ties are in database order.
         """
         query_codes, query_labels, codes, labels = self._words()
 
@@ -107,7 +107,7 @@ class Task:
         return np.concatenate(on_every_core(sums, len(query_codes), _CPU_CHUNK))
 
     def _levels(self) -> int:
-        """How many numbers of shared labels are possible, 0 among them: at least 2."""
+        """Return the number of possible counts of shared labels, including 0; at least 2."""
         if self.labels.ndim == 1:
             return 2
         most = (int(each.sum(axis=1).max()) for each in (self.query_labels, self.labels))
@@ -116,12 +116,12 @@ class Task:
     def _count(
         self, device: str, chunk: int | None, levels: int, reduce: Reduce
     ) -> list[NDArray[Any]]:
-        """Count items by distance and level, chunk by chunk, and join what `reduce` keeps."""
+        """Count items by distance and level in chunks, and join the results of `reduce`."""
         if device == "auto":
             large = len(self.query_codes) * len(self.codes) >= _WORTH_A_GPU
             device = "cuda" if large and torch.cuda.is_available() else "cpu"
         if device not in ("cpu", "cuda"):
-            raise ValueError(f"device is 'auto', 'cpu' or 'cuda', got {device!r}")
+            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {device!r}")
         if device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device='cuda' but torch finds no CUDA device; use 'auto' or 'cpu'")
         if device == "cpu":
@@ -165,7 +165,7 @@ class Task:
         most = max(1, _GPU_PAIRS // max(len(signs), width))
         parts = []
         for rows in _chunks(len(query_signs), chunk or most):
-            # A product of signs is K - 2 * distance.
+            # The product of two sign vectors is K - 2 * distance.
             buckets = (self.bits - query_signs[rows] @ signs.T).to(torch.int32)
             if levels == 2:
                 buckets += similarity(query_labels[rows], labels)
@@ -179,7 +179,7 @@ class Task:
         return parts
 
     def _words(self) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-        """Codes and labels as 64-bit words: (Q, W) of the queries, (W, N) of the database."""
+        """Return codes and labels as 64-bit words: (Q, W) for queries, (W, N) for the database."""
         return (
             as_words(self.query_codes.packed),
             _label_words(self.query_labels),
@@ -191,7 +191,7 @@ class Task:
 def check_task(
     queries: Sized, query_labels: Any, database: Sized, labels: Any
 ) -> tuple[NDArray, NDArray]:
-    """Return the labels of queries and database as numbers, checked to fit each other."""
+    """Check the labels of queries and database and return them as numbers."""
     query_labels, labels = check_both_labels(query_labels, labels)
     _check_lengths(queries, query_labels, "query")
     _check_lengths(database, labels, "database")
@@ -206,12 +206,12 @@ def _check_lengths(codes: Sized, labels: NDArray, role: str) -> None:
 
 
 def histograms_of(counts: NDArray[np.int64]) -> Histograms:
-    """Histograms from counts by distance and number of shared labels, (Q, K + 1, L)."""
+    """Compute histograms from counts by distance and number of shared labels, (Q, K + 1, L)."""
     return Histograms(counts.sum(axis=2), counts[:, :, 1:].sum(axis=2))
 
 
 def _label_words(labels: NDArray) -> NDArray[np.uint64]:
-    """Class numbers as one word each, rows of zeros and ones as packed bits."""
+    """Return class numbers as one word each, or rows of zeros and ones as packed bits."""
     if labels.ndim == 1:
         return labels.astype(np.uint64)[:, None]
     return as_words(np.packbits(labels, axis=1))

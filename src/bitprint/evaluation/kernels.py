@@ -1,7 +1,7 @@
-"""Compiled loops of the evaluation: they release the GIL, so that queries run on every core.
+"""Compiled loops of the evaluation; they release the GIL, so that queries run on all cores.
 
-Codes and labels arrive as 64-bit words: those of the queries row by row, (Q, W), those of the
-database plane by plane, (W, N), so that the inner loops run along the database and vectorise.
+Codes and labels are 64-bit words, (Q, W) for queries and (W, N) for the database, so that the
+inner loops run along the database and vectorize.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bitprint.popcount import popcount
+from bitprint.utils.popcount import popcount
 
-_BLOCK = 2048  # database items whose words and buckets stay in the first-level cache
-_LANES = 4  # interleaved histograms: an increment need not wait for the one before it
-_NEGLIGIBLE = 1e-20  # weight, relative to the largest, at which a probability tail is cut
+_BLOCK = 2048  # database items whose words and buckets fit into the first-level cache
+_LANES = 4  # interleaved histograms, so that an increment does not wait for the previous one
+_NEGLIGIBLE = 1e-20  # relative weight at which a probability tail is cut
 
 Words = NDArray[np.uint64]
 Counts = NDArray[np.int64]
@@ -36,14 +36,14 @@ def _fill_buckets(
 ) -> None:
     """Write levels * distance + level of the items start..stop into `buckets`.
 
-    With `one_class` a label is a class number, and the level is 1 for equal numbers. Otherwise it
-    is a row of bits, and the level is the number of bits set in both; with two levels, whether
-    there is any.
+    With `one_class` a label is a class number, and the level is 1 for equal numbers. Otherwise a
+    label is a row of bits, and the level is the number of common bits; with two levels, whether
+    there is a common bit.
     """
     size = stop - start
     buckets[:size] = 0
     for w in range(codes.shape[0]):
-        block = codes[w, start:stop]  # contiguous, or the loop below does not vectorise
+        block = codes[w, start:stop]  # contiguous, so that the loop below vectorizes
         for i in range(size):
             buckets[i] += np.uint32(popcount(block[i] ^ code[w]))
     width = np.uint32(levels)
@@ -81,8 +81,8 @@ def count_buckets(
 ) -> Counts:
     """Count items by levels * distance + level, shape (Q, levels * (bits + 1)).
 
-    A level is a number of shared labels; with two levels, whether there is any. Every block of the
-    database meets all given queries while it is in the cache.
+    A level is a number of shared labels; with two levels, whether there is any. Each block of the
+    database is compared with all queries while it is in the cache.
     """
     queries, size = len(query_codes), codes.shape[1]
     lanes = np.zeros((queries, _LANES, levels * (bits + 1)), np.int64)
@@ -125,11 +125,10 @@ def stable_sums(
     relevant: Counts,
     tops: Counts,
 ) -> Floats:
-    """Sum of precisions at the relevant ranks up to each of `tops`, and their number, (Q, T, 2).
+    """Return the sum of precisions and the number of hits up to each of `tops`, (Q, T, 2).
 
-    `tops` increase. Ties keep the order of the database. The histograms give the rank at which
-    each distance begins, so one pass over the database gives every item its rank, as in a counting
-    sort.
+    `tops` must increase. Ties keep the order of the database. The histograms give the first rank of
+    each distance, so one pass over the database assigns the ranks, as in a counting sort.
     """
     size = codes.shape[1]
     sums = np.zeros((len(query_codes), len(tops), 2))
@@ -170,9 +169,9 @@ def stable_sums(
 
 @njit(nogil=True, cache=True)
 def expected_hits(items: Counts, relevant: Counts, ranks: Counts) -> Floats:
-    """Expected number of relevant items among the first n, for each n of `ranks`, shape (Q, P).
+    """Return the expected number of relevant items in the first n, for each n of `ranks`, (Q, P).
 
-    `ranks` increase. Within a tie the expectation grows linearly with n.
+    `ranks` must increase. Within a tie the expectation grows linearly with n.
     """
     hits = np.empty((len(items), len(ranks)))
     for q in range(len(items)):
@@ -199,20 +198,20 @@ def expected_cut(
     drawn: Counts,
     harmonic: Floats,
 ) -> Floats:
-    """Expected AP over a cut that falls within a tie, divided by the relevant items before it.
+    """Return the expected AP for a cut within a tie, divided by the relevant items before the cut.
 
-    For each query the cut takes `drawn` of the tied `items` at random, m of which are relevant
-    with hypergeometric probability. The weights grow by their exact ratios from 1 at the mode,
-    which stays accurate for ties of any size.
+    For each query the cut selects `drawn` of the tied `items` at random; the number of relevant
+    ones, m, is hypergeometric. The weights start from 1 at the mode and are updated by their exact
+    ratios, which is accurate for ties of any size.
 
     Parameters
     ----------
     before, found, start : ndarray, shape (Q,)
         Sum of precisions, relevant items and items ranked before the tie.
     items, relevant, drawn : ndarray, shape (Q,)
-        The tie, and how many of it are seen: 1 <= drawn <= items.
+        Items and relevant items of the tie, and items before the cut: 1 <= drawn <= items.
     harmonic : ndarray, shape (Q,)
-        Sum of 1 / rank over the ranks seen of the tie.
+        Sum of 1 / rank over the ranks of the tie before the cut.
     """
     result = np.empty(len(before))
     for q in range(len(before)):
@@ -244,7 +243,7 @@ def expected_cut(
 def _precision_of_cut(
     m: int, before: float, found: int, start: int, drawn: int, harmonic: float
 ) -> float:
-    """Expected AP given that m of the `drawn` tied items are relevant."""
+    """Return the expected AP if m of the `drawn` tied items are relevant."""
     slope = (m - 1) / max(drawn - 1, 1)
     tied = m / drawn * (slope * drawn + (found + 1 - slope * (start + 1)) * harmonic)
     return (before + tied) / max(found + m, 1)

@@ -1,4 +1,4 @@
-"""Leave-one-out MAP: every item is a query, and is left out of its own ranked list."""
+"""Leave-one-out MAP: every item is a query and is excluded from its ranked list."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from bitprint.codes import Codes
 from bitprint.evaluation.average_precision import average_precision
 from bitprint.evaluation.histograms import Histograms, Task
 from bitprint.evaluation.rankings import Queries, RankedTask, Ranker, Ranking
-from bitprint.parallel import on_every_core
 from bitprint.supervision import check_labels
+from bitprint.utils.parallel import on_every_core
 
-_QUERIES = 2**14  # whose histograms are in memory at once
-_PAIRS = 2**19  # query-item pairs whose distances are in memory at once, on each core
+_QUERIES = 2**14  # queries whose histograms are in memory at once
+_PAIRS = 2**19  # query-item pairs in memory at once, on each core
 
 
 def leave_one_out_map(
     codes: Codes | Ranker, labels: Any, queries: Codes | Queries | None = None
 ) -> float:
-    """Mean average precision of N items as queries, each against the other N - 1 items.
+    """Return the MAP of N items as queries, each against the other N - 1 items.
 
-    The expectation over all orders of tied items, as by default in `bitprint.evaluate`. Items
-    that share a label with no other item are left out of the mean.
+    MAP is the expectation over all orders of tied items, as by default in `bitprint.evaluate`.
+    Items that share no label with another item are excluded from the mean.
 
     Parameters
     ----------
-    codes : Codes, or whatever has real-valued distances
+    codes : Codes, or a database with real-valued distances
         N items.
     labels : array_like, or a list of lists of str
         As in `bitprint.evaluate`.
-    queries : Codes, or whatever `codes.distances` takes, optional
-        The same N items as queries; the codes themselves by default.
+    queries : Codes, or queries for `codes.distances`, optional
+        The same N items as queries; `codes` by default.
 
     Examples
     --------
@@ -48,12 +48,12 @@ def leave_one_out_map(
     else:
         precisions = _by_distance(RankedTask(asked, labels, codes, labels))
     if np.isnan(precisions).all():
-        raise ValueError("no item shares a label with another item, so there is nothing to find")
+        raise ValueError("no item shares a label with another item, so MAP is undefined")
     return float(np.nanmean(precisions))
 
 
 def _by_hamming(task: Task) -> NDArray[np.float64]:
-    """Average precision of every query, shape (N,)."""
+    """Return the average precision of every query, shape (N,)."""
     parts = []
     for start in range(0, len(task.codes), _QUERIES):
         rows = slice(start, start + _QUERIES)
@@ -64,20 +64,20 @@ def _by_hamming(task: Task) -> NDArray[np.float64]:
 
 
 def _without_own(task: Task, histograms: Histograms, own: Codes) -> Histograms:
-    """Take the item that is query i itself, `own[i]`, out of row i of the histograms."""
+    """Remove item `own[i]`, which is query i, from row i of the histograms."""
     differing = np.bitwise_xor(task.query_codes.packed, own.packed)
     distance = np.bitwise_count(differing).sum(axis=1, dtype=np.int64)
     row = np.arange(len(own))
     items, relevant = histograms.items.copy(), histograms.relevant.copy()
     items[row, distance] -= 1
-    # An item without any label is not relevant, not even to itself.
+    # An item without labels is not relevant to itself.
     labelled = task.query_labels.any(axis=1) if task.query_labels.ndim == 2 else 1
     relevant[row, distance] -= labelled
     return Histograms(items, relevant)
 
 
 def _by_distance(task: RankedTask) -> NDArray[np.float64]:
-    """Average precision of every query, shape (N,)."""
+    """Return the average precision of every query, shape (N,)."""
     count = len(task.database)
 
     def measured(rows: slice) -> NDArray[np.float64]:

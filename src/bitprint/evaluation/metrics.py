@@ -1,4 +1,4 @@
-"""Evaluate codes by the labels of what they retrieve: one call, one report."""
+"""Evaluate codes by the labels of the retrieved items."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.arguments import check_whole, plain
 from bitprint.codes import Codes, CodesLike, as_codes
 from bitprint.evaluation import curves
 from bitprint.evaluation.average_precision import DENOMINATORS, TIES, average_precision
@@ -17,6 +16,7 @@ from bitprint.evaluation.gains import average_gain, normalized_gain
 from bitprint.evaluation.histograms import Histograms, Task
 from bitprint.evaluation.rankings import Queries, RankedTask, Ranker
 from bitprint.evaluation.report import Report
+from bitprint.utils.arguments import check_whole, plain
 
 CUTOFFS = tuple(range(100, 1001, 100))
 EMPTY = ("skip", "zero")
@@ -38,56 +38,53 @@ def evaluate(
     device: str = "auto",
     chunk: int | None = None,
 ) -> Report:
-    """Measure how well distance ranks the database items that share a label.
+    """Evaluate retrieval: how well distances rank the database items that share a label.
 
-    Codes are ranked by Hamming distance. Codes with a distance of their own, such as
-    `QuantisedCodes` and `WeightedCodes`, are ranked by that: any database with a method
-    `distances`.
+    Codes are ranked by Hamming distance. A database with a method `distances`, such as
+    `QuantisedCodes` and `WeightedCodes`, is ranked by those distances.
 
-    Codes of K bits have only K + 1 distances, so most items are tied and a ranking is not unique.
-    By default every metric is the exact expectation over all orders of the tied items.
+    Codes of K bits have only K + 1 distances, so most items are tied and the ranking is not
+    unique. By default every metric is the exact expectation over all orders of tied items.
 
     Parameters
     ----------
     query_codes, database_codes : Codes, or array_like of shapes (Q, K) and (N, K)
-        Codes of the same number of bits. Arrays and torch tensors contain -1 and +1. Or a database
-        whose `distances(queries)` returns an array (Q, N), with the queries that it takes. See
+        Codes of the same number of bits. Arrays and torch tensors contain -1 and +1. Alternatively
+        a database whose `distances(queries)` returns an array (Q, N), and queries for it, see
         `Hasher.encode_queries`.
     query_labels, database_labels : array_like, or list of lists of str
         One label per image: (Q,) and (N,) class numbers or class names. Several labels per image:
         matrices of 0 and 1, (Q, c) and (N, c), or a list of names for each image. An item is
-        relevant to a query when they share at least one label.
+        relevant to a query if they share at least one label.
     top : int or iterable of int, optional
         Cutoffs of MAP. With an integer, `Report.map` is MAP@top. With several, `Report.map` is
-        over the whole ranking, and `Report.map_at` has MAP at each cutoff. Default: the whole
+        over the whole ranking, and `Report.map_at` contains MAP at each cutoff. Default: the whole
         ranking only.
     graded : bool
-        Measure NDCG and ACG too (`Report.ndcg_at`, `Report.acg_at`), where the relevance of an
-        item is the number of labels that it shares with the query. Counting takes longer for
-        images with several labels.
+        Compute NDCG and ACG too (`Report.ndcg_at`, `Report.acg_at`). The relevance of an item is
+        the number of labels that it shares with the query. This is slower for multi-label images.
     ties : {"expected", "stable", "optimistic", "pessimistic"}
         Order of items at the same distance: the expectation over all orders, the order of the
-        database, relevant items first, or relevant items last. Concerns average precision only.
+        database, relevant items first, or relevant items last. Affects average precision only.
     denominator : {"retrieved", "total", "min"}
-        What divides the sum of precisions when `top` cuts the list: the relevant items in the top,
-        which is what most published MAP@5000 figures do; all R relevant items; or min(R, top).
-        A query with relevant items, none of them in the top, scores 0. With "retrieved" fewer hits
-        can score higher, so "optimistic" and "pessimistic" are orders, not bounds.
+        Divisor of the sum of precisions if `top` cuts the list: the relevant items in the top (the
+        usual choice in published MAP@5000), all R relevant items, or min(R, top). A query with
+        relevant items but none in the top has AP 0. With "retrieved", fewer hits can have a higher
+        AP, so "optimistic" and "pessimistic" are orders, not bounds.
     empty : {"skip", "zero"}
-        Queries without any relevant item are left out of every figure and curve; or they count
-        with an average precision and a precision of 0, while their recall, 0 of 0 items, is
-        undefined and left out.
+        Queries without a relevant item: "skip" excludes them from all metrics and curves. "zero"
+        includes them with average precision and precision 0; their recall, 0 of 0 items, is
+        undefined and excluded.
     radius : int
         Hamming distance for `Report.precision_radius` and `Report.empty_balls`.
     cutoffs : iterable of int
-        Ranks for `Report.precision_at`, `recall_at`, `ndcg_at` and `acg_at`; those beyond N are
-        left out.
+        Ranks for `Report.precision_at`, `recall_at`, `ndcg_at` and `acg_at`. Ranks beyond N are
+        ignored.
     device : {"auto", "cpu", "cuda"}
-        Where to count Hamming distances; "auto" takes a GPU when there is one and the task is
-        large.
+        Device for counting Hamming distances; "auto" uses a GPU if available and the task is large.
     chunk : int, optional
-        Queries compared with the database at once. It bounds memory on a GPU, and everywhere for
-        real-valued distances (`chunk` x N pairs), and never changes the result.
+        Number of queries compared with the database at once. It limits memory on a GPU, and on all
+        devices for real-valued distances (`chunk` x N pairs), and does not change the result.
 
     Returns
     -------
@@ -168,14 +165,14 @@ def check_conventions(
     radius: int = 2,
     cutoffs: Sequence[int] = CUTOFFS,
 ) -> None:
-    """Raise a ValueError unless `evaluate` takes these options: check them before long work.
+    """Raise a ValueError if `evaluate` would reject these options; for use before long work.
 
     Examples
     --------
     >>> check_conventions(top=5000, ties="stable")
     >>> check_conventions(empty="ignore")
     Traceback (most recent call last):
-    ValueError: empty is one of skip, zero; got 'ignore'
+    ValueError: empty must be one of skip, zero, got 'ignore'
     """
     _check_choice("ties", ties, TIES)
     _check_choice("denominator", denominator, DENOMINATORS)
@@ -187,7 +184,7 @@ def check_conventions(
 
 
 class _Asked(NamedTuple):
-    """What to measure besides average precision."""
+    """Options of the metrics other than average precision."""
 
     ranks: NDArray[np.int64]
     graded_ranks: NDArray[np.int64]
@@ -196,7 +193,7 @@ class _Asked(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The metrics of a report that depend on how the database is ranked."""
+    """The metrics of a report that depend on the ranking."""
 
     average_precision: NDArray[np.float64]
     cut: Curve
@@ -262,30 +259,30 @@ def _by_distance(
 
 
 def _as_tops(top: int | Iterable[int] | None) -> list[int | None]:
-    """Cutoffs of average precision, of which the first is that of `Report.map`."""
+    """Return the cutoffs of average precision; the first is the cutoff of `Report.map`."""
     if top is None:
         return [None]
     if isinstance(top, str) or not isinstance(top, Iterable):
         return [check_whole("top", top, 1)]
     several = sorted({check_whole("every cutoff of top", each, 1) for each in top})
     if not several:
-        raise ValueError("top is empty; pass an integer, several, or None for the whole ranking")
+        raise ValueError("top is empty; pass one or more integers, or None for the whole ranking")
     return [None, *several]
 
 
 def _as_pair(queries: Any, database: Any) -> tuple[Any, Any]:
-    """Queries and database as `Codes`, or as given if the database has its own distances."""
+    """Convert queries and database to `Codes`, unless the database has a method `distances`."""
     if hasattr(database, "distances"):
         return queries, database
     return _as_codes("query", queries), _as_codes("database", database)
 
 
 def _as_codes(role: str, codes: Any) -> Codes:
-    """Return the codes of the queries or the database, given as `Codes` or as -1 and +1."""
+    """Convert an array of -1 and +1 to `Codes`."""
     if not isinstance(codes, Codes | list | tuple) and not hasattr(codes, "__array__"):
         raise ValueError(
-            f"{role} codes are Codes or an array of -1 and +1, got {type(codes).__name__}; encode "
-            "the images with a hasher, or pass a database with a method `distances`"
+            f"{role} codes must be Codes or an array of -1 and +1, got {type(codes).__name__}; "
+            "encode the images with a hasher, or pass a database with a method `distances`"
         )
     try:
         return as_codes(codes)
@@ -294,7 +291,7 @@ def _as_codes(role: str, codes: Any) -> Codes:
 
 
 def _empty_balls(histograms: Histograms, radius: int) -> int:
-    """How many queries have nothing within `radius`."""
+    """Return the number of queries without items within `radius`."""
     return int(np.count_nonzero(histograms.items[:, : radius + 1].sum(axis=1) == 0))
 
 
@@ -307,4 +304,4 @@ def _check_any_relevant(relevant: NDArray) -> None:
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}; got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -1,4 +1,4 @@
-"""Figures of retrieval quality, drawn without a display and without global state."""
+"""Plots of retrieval metrics, drawn without a display and without global state."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bitprint.evaluation.report import Report
-from bitprint.files import no_part_left
+from bitprint.utils.files import no_part_left
 
-# Okabe and Ito's colours, which people with any colour vision tell apart; the yellow is left out
-# because it is faint on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# The color-blind safe palette of Okabe and Ito without yellow, which is hard to see on white.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = "osD^vPX<>*"
 _LINES = ("-", "--", ":")
 
@@ -25,21 +24,21 @@ Reports = Mapping[str, Report] | Mapping[str, Mapping[int, Report]]
 
 
 def plot_reports(reports: Reports, folder: str | os.PathLike[str]) -> list[Path]:
-    """Draw the usual figures of a hashing paper as PNG files.
+    """Draw the usual plots of a hashing paper as PNG files.
 
     Parameters
     ----------
     reports : mapping
         Method name to `Report`, or method name to {bits: `Report`}.
     folder : path
-        Where the files go; it is made if need be.
+        Output folder; created if missing.
 
     Returns
     -------
     list of Path
-        `precision_radius2.png`, precision within Hamming radius 2 against the number of bits, and
-        for every number of bits K `precision_at_K.png`, precision of the first N items, and
-        `precision_recall_K.png`, along the ranked list.
+        `precision_radius2.png`: precision within Hamming radius 2 against the number of bits. For
+        every number of bits K, `precision_at_K.png`: precision of the first N items, and
+        `precision_recall_K.png`: precision against recall along the ranked list.
 
     Examples
     --------
@@ -104,12 +103,12 @@ def _bits(these: dict[str, Report | None]) -> int:
 
 
 def styles() -> Iterator[dict[str, Any]]:
-    """Colour, marker and line of each method in turn; the line changes when colours start anew."""
+    """Yield color, marker and line style of each method; the line changes when colors repeat."""
     for index in count():
         yield {
-            "color": _COLOURS[index % len(_COLOURS)],
+            "color": _COLORS[index % len(_COLORS)],
             "marker": _MARKERS[index % len(_MARKERS)],
-            "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)],
+            "linestyle": _LINES[index // len(_COLORS) % len(_LINES)],
             "markersize": 6,
             "linewidth": 1.6,
         }
@@ -126,7 +125,7 @@ def canvas(title: str, x: str, y: str) -> tuple[Figure, Axes]:
 
 
 def write(figure: Figure, axes: Axes, path: Path) -> Path:
-    """Save the figure, its legend beside the axes where it hides nothing."""
+    """Save the figure with its legend beside the axes."""
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     with no_part_left(path):
         figure.savefig(path, dpi=150)

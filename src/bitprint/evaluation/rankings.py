@@ -1,8 +1,8 @@
-"""Rankings by real-valued distances, which cannot be counted by value and are sorted instead.
+"""Rankings by real-valued distances, which are sorted instead of counted.
 
-A query's items at the same distance are a tie here too, so that a sorted list becomes a histogram
-with one bucket per distinct distance, and all that follows from Hamming histograms follows from
-these. They have up to N buckets: queries are taken a few at a time, and (Q, N) is never kept.
+Items at the same distance of a query are tied, so a sorted list becomes a histogram with one
+bucket per distinct distance, and the metrics follow as from Hamming histograms. There can be N
+buckets, so queries are processed in small chunks, without a (Q, N) matrix.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from bitprint.evaluation.gains import (
     normalized_gain,
 )
 from bitprint.evaluation.histograms import Histograms, check_task
-from bitprint.parallel import on_every_core
 from bitprint.supervision import shared_labels
+from bitprint.utils.parallel import on_every_core
 
 _PAIRS = 2**19  # query-item pairs ranked at once on each core, about 70 bytes each
 
 
 class Queries(Protocol):
-    """Queries as a `Ranker` understands them: vectors or codes, of which slices can be taken."""
+    """Queries of a `Ranker`: vectors or codes that can be sliced."""
 
     def __len__(self) -> int: ...
 
@@ -37,29 +37,29 @@ class Queries(Protocol):
 
 
 class Ranker(Protocol):
-    """A database that gives real-valued distances, such as quantised or weighted codes."""
+    """A database with real-valued distances, such as quantized or weighted codes."""
 
     @property
     def bits(self) -> int:
-        """K, the bits that an item takes."""
+        """Number of bits per item, K."""
 
     def __len__(self) -> int: ...
 
     def distances(self, queries: Any) -> NDArray[np.floating]:
-        """Distances of shape (Q, N)."""
+        """Return distances of shape (Q, N)."""
 
 
 class Ranked(NamedTuple):
-    """What the ranked lists of all queries come to.
+    """Metrics of the ranked lists of all queries.
 
     Attributes
     ----------
     average_precision : ndarray of float64, shape (Q, T)
         At every cutoff; NaN for queries without a relevant item.
     total : ndarray of int64, shape (Q,)
-        Relevant items of each query.
+        Number of relevant items of each query.
     hits : ndarray of float64, shape (Q, P)
-        Expected relevant items among the first n.
+        Expected number of relevant items among the first n.
     average_gain, normalized_gain : ndarray of float64, shape (Q, G)
         Expected ACG and NDCG of the first n.
     """
@@ -72,7 +72,7 @@ class Ranked(NamedTuple):
 
 
 class RankedTask:
-    """Queries and a database that measures its distances from them, with their labels.
+    """Queries and a database with real-valued distances, with their labels.
 
     Parameters
     ----------
@@ -100,13 +100,13 @@ class RankedTask:
         Parameters
         ----------
         ranks : ndarray of int64, shape (P,)
-            Where to count hits, in increasing order.
+            Ranks at which to count hits, in increasing order.
         graded_ranks : ndarray of int64, shape (G,)
-            Where to measure graded relevance; it costs nothing if this is empty.
+            Ranks for graded relevance, which is not computed if this is empty.
         chunk : int, optional
-            Queries whose distances are in memory at once, on each core.
+            Number of queries whose distances are in memory at once, on each core.
         **options
-            Those of `average_precision`.
+            Options of `average_precision`.
         """
 
         def measured(rows: slice) -> Ranked:
@@ -133,18 +133,18 @@ class RankedTask:
         return Ranking(*self.compare(rows))
 
     def compare(self, rows: slice) -> tuple[NDArray[np.floating], NDArray]:
-        """Distances and numbers of shared labels for some of the queries, both (q, N)."""
+        """Return distances and numbers of shared labels for some of the queries, both (q, N)."""
         distances = np.asarray(self.database.distances(self.queries[rows]))
         shared = shared_labels(self.query_labels[rows], self.labels)
         if distances.shape != shared.shape:
             raise ValueError(f"distances of shape {distances.shape}, expected {shared.shape}")
         if np.isnan(distances).any():
-            raise ValueError("distances contain NaN, which has no rank")
+            raise ValueError("distances contain NaN")
         return distances, shared
 
 
 class Ranking:
-    """Ranked lists of q queries: ties by distance, and in database order within them.
+    """Ranked lists of q queries, with ties in database order.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class Ranking:
         self.histograms = Histograms(self._totals(None), self._totals(self._relevant))
 
     def gains(self) -> Gains:
-        """Totals of graded relevance in each bucket."""
+        """Return the totals of graded relevance in each bucket."""
         most = int(self._shared.max())
         check_levels(most + 1)
         levels = [np.bincount(row, minlength=most + 1) for row in self._shared]
@@ -178,9 +178,9 @@ class Ranking:
         return Gains(self._totals(self._shared), gain, np.array(levels))
 
     def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Sum of precisions and number of hits up to each of `tops`, (q, T, 2).
+        """Return the sum of precisions and the number of hits up to each of `tops`, (q, T, 2).
 
-        `tops` increase; ties are in database order.
+        `tops` must increase; ties are in database order.
         """
         ranks = np.arange(1, self._relevant.shape[1] + 1)
         precision = self._relevant.cumsum(axis=1) / ranks * self._relevant
@@ -189,7 +189,7 @@ class Ranking:
         return sums
 
     def _totals(self, amounts: NDArray | None, dtype: type = np.int64) -> NDArray:
-        """Sum of the amounts in each bucket, by default of ones, shape (q, B)."""
+        """Return the sum of the amounts (ones by default) in each bucket, shape (q, B)."""
         count = len(self._buckets)
         places = self._buckets + self._width * np.arange(count)[:, None]
         weights = None if amounts is None else amounts.ravel()

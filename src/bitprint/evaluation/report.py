@@ -1,4 +1,4 @@
-"""Report: the result of an evaluation, with a printed table."""
+"""Report: the metrics of an evaluation, with a printable table."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from bitprint.evaluation.curves import Curve
 
 _NAME = "{:<22}"
-_MOST_MAPS = 3  # rows and columns of the printed table; the report itself has all cutoffs
+_MOST_MAPS = 3  # rows and columns of the printed table; the report contains all cutoffs
 _MOST_COLUMNS = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """The metrics that `evaluate` measured, and its options.
+    """Metrics and options of `evaluate`.
 
     `print(report)` prints a short table.
 
@@ -26,20 +26,21 @@ class Report:
     map : float
         Mean average precision: MAP@top if `top` is an integer, otherwise over the whole ranking.
     map_at : dict of int to float
-        MAP at each cutoff that `evaluate` was given as `top`.
+        MAP at each cutoff in `top`.
     average_precision : ndarray of float64, shape (Q,)
-        The terms of `map`; NaN for a query without a relevant item when those are skipped.
+        Average precision of each query; NaN for skipped queries without a relevant item.
     empty_queries : int
-        Queries without a relevant item in the database. With `empty` "skip" nothing below but
-        `queries` counts them; with "zero" their precision is 0, and no recall counts them.
+        Number of queries without a relevant item. With `empty="skip"` they are excluded from all
+        metrics below, but included in `queries`. With `empty="zero"` their precision is 0, and
+        they are excluded from recall.
     precision_radius : float
-        Precision within distance `radius`, averaged over queries; an empty ball counts 0.
+        Precision within distance `radius`, averaged over queries; 0 for an empty ball.
     empty_balls : int
-        Queries with nothing within distance `radius`, whose precision there is such a 0.
+        Number of queries without items within distance `radius`.
     precision_at, recall_at : dict of int to float
         Precision and recall of the first n items, expected over the order of tied items.
     ndcg_at, acg_at : dict of int to float
-        Graded relevance of the first n items, expected in the same way; empty unless `graded`.
+        Graded relevance of the first n items, also expected over ties; empty unless `graded`.
         ACG is the mean number of labels that an item shares with the query. NDCG discounts a gain
         of 2^r - 1 for r shared labels by log2(1 + rank), relative to the best possible ranking.
     pr_curve : Curve
@@ -47,19 +48,19 @@ class Report:
     pr_lookup : Curve
         Precision and recall within radius 0..K, averaged over queries.
     pr_lookup_pooled : Curve
-        The same with the hits of all queries in one pool.
+        Precision and recall within radius 0..K over the pooled hits of all queries.
     bits, queries, database : int
-        Size of the task: K, Q and N.
+        Number of bits K, of queries Q and of database items N.
     top : int or None
-        The cutoff of `map`.
+        Cutoff of `map`.
     ties, denominator, empty, radius
-        The options of `evaluate`.
+        Options of `evaluate`.
 
     Notes
     -----
     A ranking by real-valued distances has no Hamming balls: `radius` is None, `precision_radius`
-    and `precision_radius2` are NaN (None in `as_dict`), `empty_balls` is 0, and the two curves of
-    lookup have no points.
+    and `precision_radius2` are NaN (None in `as_dict`), `empty_balls` is 0, and the two lookup
+    curves have no points.
 
     Examples
     --------
@@ -108,26 +109,26 @@ class Report:
 
     @property
     def precision_radius2(self) -> float:
-        """Precision within Hamming distance 2, whatever `radius` was asked for."""
+        """Precision within Hamming distance 2, for any `radius`."""
         if self.radius is None:
             return float("nan")
         return float(self.pr_lookup.precision[min(2, self.bits)])
 
     def as_dict(self) -> dict[str, Any]:
-        """All but the per-query metrics, in types that `json.dumps` takes."""
+        """Return all metrics except those per query, in types that `json.dumps` supports."""
         curves = ("pr_curve", "pr_lookup", "pr_lookup_pooled")
         left_out = ("average_precision", *curves)
-        figures = {name: value for name, value in vars(self).items() if name not in left_out}
-        figures["precision_radius2"] = self.precision_radius2
+        metrics = {name: value for name, value in vars(self).items() if name not in left_out}
+        metrics["precision_radius2"] = self.precision_radius2
         if self.radius is None:
-            figures |= {"precision_radius": None, "precision_radius2": None}
+            metrics |= {"precision_radius": None, "precision_radius2": None}
         for name in curves:
             points = getattr(self, name)._asdict()
-            figures[name] = {axis: values.tolist() for axis, values in points.items()}
-        return figures
+            metrics[name] = {axis: values.tolist() for axis, values in points.items()}
+        return metrics
 
     def summary(self) -> str:
-        """Return the table that `print(report)` prints."""
+        """Return the table of `print(report)`."""
         lines = [self._size(), *self._map_lines()]
         if self.radius is not None:
             note = f"{self.empty_balls} queries with no item there"
@@ -151,7 +152,7 @@ class Report:
         return "MAP" if self.top is None else f"MAP@{self.top}"
 
     def _map_lines(self) -> list[str]:
-        """MAP, then MAP at some of the other cutoffs."""
+        """Return the rows of MAP and of MAP at some other cutoffs."""
         cut = f"divided by: {self.denominator}"
         note = f"ties: {self.ties}" + ("" if self.top is None else f", {cut}")
         others = [n for n in self.map_at if n != self.top]
@@ -161,7 +162,7 @@ class Report:
         ]
 
     def _cutoff_lines(self) -> list[str]:
-        """Metrics of the first n items, for some of the cutoffs n."""
+        """Return the rows of metrics of the first n items, for some cutoffs n."""
         shown = _spread(list(self.precision_at), _MOST_COLUMNS)
         if not shown:
             return []
@@ -183,7 +184,7 @@ def _row(name: str, values: list[float], note: str = "") -> str:
 
 
 def _spread(cutoffs: list[int], most: int) -> list[int]:
-    """At most `most` of the cutoffs, evenly spread from the first to the last."""
+    """Select at most `most` cutoffs, evenly spread from the first to the last."""
     if len(cutoffs) <= most:
         return cutoffs
     return [cutoffs[round(place)] for place in np.linspace(0, len(cutoffs) - 1, most)]

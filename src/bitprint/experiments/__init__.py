@@ -1,1 +1,1 @@
-"""Experiments as data: what to train and measure, and tables that can be resumed."""
+"""Experiments: tables of models to train and evaluate, which can be resumed."""

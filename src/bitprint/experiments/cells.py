@@ -1,4 +1,4 @@
-"""Cells: one trained and measured model each, gathered in a table that can be resumed."""
+"""Cells of a table: each trains and evaluates one model."""
 
 from __future__ import annotations
 
@@ -24,35 +24,37 @@ from bitprint.features import extract
 from bitprint.methods import DeepHasher, create, method
 from bitprint.methods.dsdh import DSDH
 from bitprint.methods.recipes import Items, settle
-from bitprint.supervision import class_count, class_matrix
+from bitprint.supervision import class_count, class_matrix, has_several_labels
+from bitprint.utils.commit import source_commit
 from bitprint.version import __version__
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One model to train and measure.
+    """One model to train and evaluate.
 
     Parameters
     ----------
-    dataset, protocol
-        Which images, by a name or a folder that `bitprint.data.open_images` knows, and which
-        setting of the paper.
+    dataset : str
+        A name or folder for `bitprint.data.open_images`.
+    protocol : {1, 2}
     variant : str
         Name of the row in the table.
     method, bits, seed, options
-        Arguments of `bitprint.create`. The seed also draws the split, unless the set has its own.
+        Arguments of `bitprint.create`. The seed also determines the split, unless the set has its
+        own.
     backbone : str
-        Name of the network in the table, which `options` says how to make; or the features that
-        a method without a network learns from, see `bitprint.features`.
+        Name of the network in the table (`options` contains the network itself), or the features
+        that a shallow method learns from, see `bitprint.features`.
     validation : bool
-        Measure on a part of the training images, held out of training, in place of the queries:
-        settings are chosen so, never on the queries. See `hold_out`.
+        Evaluate on held-out training images instead of the queries, see `hold_out`. Settings are
+        chosen in this way, never on the queries.
     unseen : bool
-        Search among classes that are kept from training, see `bitprint.data.protocols_unseen`.
+        Evaluate on classes that are not used in training, see `bitprint.data.protocols_unseen`.
     quick : bool
-        Trained in little time, see `bitprint.experiments.quick`: not to be taken for the real one.
+        A short test run, see `bitprint.experiments.quick`. Its results are kept apart.
     labels : str, optional
-        A CSV file with the labels of a folder's images.
+        CSV file with the labels of the images in a folder.
     """
 
     dataset: str
@@ -70,34 +72,34 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """What this cell is called in a log."""
+        """Name of this cell in a log."""
         return (
             f"{self.variant}, {self.bits} {'bit' if self.bits == 1 else 'bits'}, split {self.seed}"
         )
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells this cell from all others in a table, as text; of a folder its name."""
+        """Identity of this cell in a table, as strings; a folder is identified by its name."""
         name = Path(self.dataset).resolve().name
         about = (name, self.protocol, self.backbone, self.variant, self.bits, self.seed)
         kinds = {"validation": self.validation, "unseen classes": self.unseen, "quick": self.quick}
-        measured_on = ", ".join(kind for kind, holds in kinds.items() if holds) or "test"
+        measured_on = ", ".join(kind for kind, applies in kinds.items() if applies) or "test"
         return (*map(str, about), measured_on)
 
 
 KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_on")
 
 
-class Done(NamedTuple):
-    """What came of a cell: its row, the figures of every epoch, and all that was measured."""
+class CellResult(NamedTuple):
+    """Result of a cell: its row in the table, the metrics of each epoch, and the full report."""
 
     row: dict[str, Any]
     epochs: list[dict[str, Any]]
     report: Report
 
 
-def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
-    """Train and measure one cell; a network tells of its progress if that is wanted."""
+def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> CellResult:
+    """Train and evaluate one cell; optionally show the progress of training a network."""
     split = split_of(cell, images)
     assert images.labels is not None
     queries, training, database = split.queries, split.training, split.database
@@ -122,7 +124,7 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         top=split.map_at,
     )
     history = getattr(hasher, "history_", [])
-    settings = settings_of(cell, items_in(images, len(training)), class_count(images.labels))
+    settings = settings_of(cell, items_in(images, len(training)), images.labels)
     last = history[-1] if history else {}
     row = {
         **dict(zip(KEY, cell.key, strict=True)),
@@ -141,14 +143,15 @@ def run_cell(cell: Cell, images: ImageSet, *, progress: bool = False) -> Done:
         "split": split.fingerprint[:12],
         "date": datetime.now(UTC).date().isoformat(),
         "version": __version__,
-        "options": spell(settings),
+        "commit": source_commit(),
+        "options": format_settings(settings),
     }
     epochs = [dict(zip(KEY, cell.key, strict=True)) | epoch for epoch in history]
-    return Done(row, epochs, report)
+    return CellResult(row, epochs, report)
 
 
 def split_of(cell: Cell, images: ImageSet) -> Split:
-    """Return the queries, training set and database of a cell, before any are held out.
+    """Return the split of a cell, before `hold_out`.
 
     Examples
     --------
@@ -166,26 +169,26 @@ def split_of(cell: Cell, images: ImageSet) -> Split:
 
 
 def training_rows(cell: Cell, images: ImageSet) -> NDArray[np.int64]:
-    """Return the rows that a cell is trained on: with validation, those that are not held out."""
+    """Return the rows of the training images of a cell, without those that are held out."""
     split = split_of(cell, images)
     return hold_out(images, split)[1] if cell.validation else split.training
 
 
 def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
-    """Refuse what some cell cannot be run with, before the first is run.
+    """Raise a ValueError if a cell cannot be run, before running any of them.
 
     Parameters
     ----------
     cells : iterable of Cell
-        Of one data set.
+        Cells of one data set.
     images : ImageSet, optional
-        That set, to check what depends on it; options can be checked without it.
+        The data set. Without it, only checks that do not depend on the data are done.
 
     Examples
     --------
     >>> check_cells([Cell("digits", 1, "itq", "itq", "gist", 12, 0, options={"lr": 1})])
     Traceback (most recent call last):
-    ValueError: itq: there is no option 'lr'; its options are iterations, seed
+    ValueError: itq: unknown option 'lr'; choose from iterations, seed
     """
     training: dict[int, NDArray] = {}
     for cell in cells:
@@ -203,7 +206,7 @@ def check_cells(cells: Iterable[Cell], images: ImageSet | None = None) -> None:
 
 
 def _items(cell: Cell, images: ImageSet) -> Callable[[NDArray[np.int64]], Data]:
-    """Return what gives the method its items: images, or rows of features."""
+    """Return a row accessor of the input of the method: images or features."""
     if issubclass(method(cell.method), DeepHasher):
         return images.subset
     features = _features(images, cell.backbone)
@@ -212,52 +215,59 @@ def _items(cell: Cell, images: ImageSet) -> Callable[[NDArray[np.int64]], Data]:
 
 @lru_cache(maxsize=1)
 def _features(images: ImageSet, name: str) -> NDArray[np.float32]:
-    """Features of a whole set; finding those of gigabytes of pixels on disk takes seconds."""
+    """Return the features of a whole set; cached, because the lookup on disk can take seconds."""
     return extract(images, name)
 
 
 def hold_out(
     images: ImageSet, split: Split
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Make queries, a training set and a database of the training rows alone.
+    """Split the training rows into queries, a training set and a database for validation.
 
-    Of each class a fifth are queries, at least one image. Where the split's database holds more
-    than the training set, as many are the database, so that neither was seen in training; else what
-    trains is also the database, as in the split. A class with fewer images than there are such
-    parts, three or two, only trains. An image with several labels is drawn for the first of them,
-    and counts for the size of all.
+    A fifth of each class, at least one image, becomes queries. If the database of the split
+    contains more than the training set, another fifth becomes the database, which is then not used
+    in training; otherwise the database is the remaining training set, as in the split. A class with
+    fewer images than parts (three or two) is used for training only. An image with several labels
+    is drawn as a member of its first class, but is included in the size of each of its classes.
+
+    Returns
+    -------
+    queries, training, database : ndarray of int64
     """
     assert images.labels is not None
-    carried = class_matrix(images.labels)[split.training]
-    first_label, sizes = carried.argmax(axis=1), carried.sum(axis=0)
+    matrix = class_matrix(images.labels)[split.training]
+    first_label, sizes = matrix.argmax(axis=1), matrix.sum(axis=0)
     count = 2 if len(split.database) == len(split.training) else 3
     rng = np.random.default_rng(split.seed)
-    queries, others = [], []
+    query_parts, database_parts = [], []
     for label in np.unique(first_label):
         rows = rng.permutation(split.training[first_label == label])
         fifth = max(1, len(rows) // 5) if sizes[label] >= count else 0
-        queries.append(rows[:fifth])
-        others.append(rows[fifth : 2 * fifth])
-    validation, apart = np.sort(np.concatenate(queries)), np.sort(np.concatenate(others))
-    rest = np.setdiff1d(split.training, validation)
-    parts = validation, np.setdiff1d(rest, apart), apart
+        query_parts.append(rows[:fifth])
+        database_parts.append(rows[fifth : 2 * fifth])
+    queries, database = (
+        np.sort(np.concatenate(query_parts)),
+        np.sort(np.concatenate(database_parts)),
+    )
+    rest = np.setdiff1d(split.training, queries)
+    parts = queries, np.setdiff1d(rest, database), database
     if count == 2:
-        parts = validation, rest, rest
+        parts = queries, rest, rest
     if not all(map(len, parts)):
         raise ValueError(
-            f"{split.name}: its classes have too few training images to hold some out; measure "
+            f"{split.name}: the classes have too few training images to hold some out; run "
             "without --validation"
         )
     return parts
 
 
 def short_fingerprint(images: ImageSet) -> str:
-    """What a row says of its images: enough to tell sets of one name apart."""
+    """Return the fingerprint of the images in a row of a table."""
     return images.fingerprint()[:12]
 
 
 def _paper_map(cell: Cell) -> float | None:
-    """Return the paper's figure, where it measured the same and learned from anything alike."""
+    """Return the MAP in the paper, if it has one for the same task and comparable features."""
     if cell.unseen or cell.validation or cell.backbone == "pixels":
         return None
     deep = issubclass(method(cell.method), DeepHasher)
@@ -274,8 +284,8 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 5)
 
 
-def settings_of(cell: Cell, items: Items, classes: int = 10) -> dict[str, Any]:
-    """Return all settings that a cell is trained with on these items.
+def settings_of(cell: Cell, items: Items, labels: NDArray | None = None) -> dict[str, Any]:
+    """Return all settings with which a cell is trained on these items.
 
     Examples
     --------
@@ -287,19 +297,21 @@ def settings_of(cell: Cell, items: Items, classes: int = 10) -> dict[str, Any]:
         return dict(hasher.get_params(deep=False))
     settled = settle(hasher, items)
     settings = {"bits": cell.bits, "seed": cell.seed} | settled._settings()
-    if isinstance(settled, DSDH):  # whose weights depend on the number of images and of classes
-        weights = settled.weights(items.count, classes)
+    if isinstance(settled, DSDH):  # the weights depend on the numbers of images and classes
+        classes = 10 if labels is None else class_count(labels)
+        several = labels is not None and has_several_labels(labels)
+        weights = settled.weights(items.count, classes, several=several)
         settings |= dict(zip(("mu", "nu", "eta"), weights, strict=True))
     return settings
 
 
 def items_in(images: ImageSet, count: int) -> Items:
-    """Describe `count` training images of a set, as recipes need it."""
+    """Describe `count` training images of a set for a recipe."""
     return replace(Items.of(images), count=count)
 
 
-def spell(settings: dict[str, Any]) -> str:
-    """Write out settings, but for those that have a column and those that are not in use."""
+def format_settings(settings: dict[str, Any]) -> str:
+    """Format settings as text, except those with a column in the table and those that are None."""
     return " ".join(
         f"{name}={value}"
         for name, value in settings.items()

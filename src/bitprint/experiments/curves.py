@@ -1,4 +1,4 @@
-"""Curves of cells, kept in a CSV file beside their table: what the plots are drawn from."""
+"""Curves of cells, stored in a CSV file next to their table; the plots are drawn from it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from bitprint.evaluation.metrics import CUTOFFS
 from bitprint.evaluation.report import Report
-from bitprint.files import write_atomically
+from bitprint.utils.files import write_atomically
 
 if TYPE_CHECKING:
     from bitprint.experiments.cells import Cell
 
 RECALLS = np.linspace(0, 1, 51)
-"""Where precision-recall curves are kept, whatever the size of the database."""
+"""Recall values at which precision-recall curves are stored."""
 
 _KEY = ("dataset", "protocol", "backbone", "variant", "bits", "seed", "measured_on")
 _COLUMNS = (
@@ -29,14 +29,14 @@ _COLUMNS = (
 
 
 class Curves(NamedTuple):
-    """What is kept of a report; NaN where there is nothing, such as ranks beyond the database.
+    """Stored curves of a report; NaN for missing values, such as ranks beyond the database.
 
     Attributes
     ----------
     precision_at : ndarray of float64, shape (10,)
         Precision of the first `CUTOFFS` items.
     precision_at_recall : ndarray of float64, shape (51,)
-        Precision along the ranked list where recall is `RECALLS`.
+        Precision of the ranked list at the recall values `RECALLS`.
     """
 
     precision_at: NDArray[np.float64]
@@ -44,45 +44,44 @@ class Curves(NamedTuple):
 
 
 def curves_of(report: Report) -> Curves:
-    """Cut a report down to curves of a fixed size, linear between its points."""
-    nothing = float("nan")
+    """Return the curves of a report at fixed points, by linear interpolation."""
+    missing = float("nan")
     return Curves(
-        np.array([report.precision_at.get(rank, nothing) for rank in CUTOFFS]),
+        np.array([report.precision_at.get(rank, missing) for rank in CUTOFFS]),
         np.interp(RECALLS, report.pr_curve.recall, report.pr_curve.precision),
     )
 
 
-def keep_curves(cell: Cell, report: Report, table: Path) -> None:
-    """Write the curves of a cell beside its table, in place of any that it had there.
+def save_curves(cell: Cell, report: Report, table: Path) -> None:
+    """Save the curves of a cell next to its table; replace earlier curves of the cell.
 
     Parameters
     ----------
     cell : Cell
     report : Report
-        What was measured.
     table : path
-        The CSV file of the cells; the curves go to `curves_file` of it.
+        The CSV file of the cells. The curves are written to `curves_file(table)`.
     """
     file = curves_file(table)
     rows = [row for row in _rows(file) if tuple(row[: len(_KEY)]) != cell.key]
-    figures = np.concatenate(curves_of(report))
-    rows.append([*cell.key, *(f"{figure:.5f}" for figure in figures)])
+    values = np.concatenate(curves_of(report))
+    rows.append([*cell.key, *(f"{value:.5f}" for value in values)])
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
     write_atomically(file, text.getvalue().encode())
 
 
 def read_curves(table: Path) -> dict[tuple[str, ...], Curves]:
-    """Return the curves that were kept beside a table, by the key of their cell."""
-    kept = {}
+    """Return the stored curves of a table by the key of their cell."""
+    curves = {}
     for row in _rows(curves_file(table)):
-        figures = np.array(row[len(_KEY) :], np.float64)
-        kept[tuple(row[: len(_KEY)])] = Curves(*np.split(figures, [len(CUTOFFS)]))
-    return kept
+        values = np.array(row[len(_KEY) :], np.float64)
+        curves[tuple(row[: len(_KEY)])] = Curves(*np.split(values, [len(CUTOFFS)]))
+    return curves
 
 
 def curves_file(table: Path) -> Path:
-    """Return where the curves of a table are.
+    """Return the path of the curves of a table.
 
     Examples
     --------
@@ -98,5 +97,5 @@ def _rows(file: Path) -> list[list[str]]:
     with file.open(newline="") as lines:
         header, *rows = csv.reader(lines)
     if tuple(header) != _COLUMNS:
-        raise ValueError(f"{file}: these are not the columns of a file of curves; move it away")
+        raise ValueError(f"{file}: unexpected columns, not a file of curves; move or delete it")
     return rows

@@ -1,4 +1,4 @@
-"""The deep rows of the paper's tables: on which network each method is trained, and how."""
+"""Deep rows of the tables in the paper: network and options of each method."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from bitprint.experiments.published import BITS
 from bitprint.methods import DeepHasher, create, method
 
 TABLE1 = ("cnnh", "ninh", "dqn", "dhn", "dpsh", "dtsh", "dsdh")
-"""Deep methods of Table 1, setting 1."""
+"""Deep methods of Table 1, protocol 1."""
 
 TABLE2 = ("dsch", "drsch", "vdsh", "dsrh", "dpsh", "dtsh", "dsdh")
-"""Methods of Table 2, setting 2."""
+"""Methods of Table 2, protocol 2."""
 
 FIGURE1 = ("dsdh-a", "dsdh-b", "dsdh-c", "dsdh")
-"""Rows of Figure 1: DSDH and the three systems that lack a part of it."""
+"""Rows of Figure 1: DSDH and its three ablations."""
 
 BEYOND = ("cnnh+", "dlbhc", "ssdh", "dsprh", "dsdh authors", "classifier")
-"""What the paper cites or leaves out, on the same protocols."""
+"""Rows that are not in the paper, on the same protocols."""
 
 _ON_PRETRAINED = ("dsdh", "dtsh", "dsprh", "dlbhc", "dhn", "dpsh", "ssdh", "dqn", "dsrh")
 BY_RECIPE = tuple(f"{name} recipe" for name in _ON_PRETRAINED)
-"""DSDH by our recipe, and the others that begin with pretrained weights trained in the same way."""
+"""DSDH and other methods with pretrained networks, all trained by the recommended recipe."""
 
 _KINDS: dict[str, dict[str, Any]] = {
     "": {"recipe": "paper"},
     "authors": {"recipe": "paper", "mode": "authors"},
     "recipe": {"recipe": "recommended"},
-    "recommended": {"recipe": "recommended"},  # the name in results/recommended_cifar10.csv
+    "recommended": {"recipe": "recommended"},  # as named in results/recommended_cifar10.csv
     "original": {"recipe": "original"},
 }
-"""What the second word of a row's name stands for."""
+"""Options by the second word of the name of a row."""
 
 
 def deep_cells(
@@ -49,27 +49,31 @@ def deep_cells(
     labels: str | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
-    """List the cells of deep methods, seed by seed, so that a table cut short is still whole.
+    """Return the cells of deep methods, ordered by seed.
+
+    In this order an interrupted table is complete for the first seeds.
 
     Parameters
     ----------
     dataset : str
-        A name or a folder that `bitprint.data.open_images` knows.
+        A name or folder for `bitprint.data.open_images`.
     methods : sequence of str
-        Rows, of `TABLE1`, `TABLE2`, `FIGURE1` and `BEYOND`.
-    protocol : int
-        Setting 1 or 2.
+        Rows, such as those of `TABLE1`, `TABLE2`, `FIGURE1` and `BEYOND`.
+    protocol : {1, 2}
     bits : sequence of int, optional
-        The table's columns by default.
+        By default the columns of the table.
     seeds : sequence of int
     backbone : str
-        The network of methods that begin with pretrained weights, and whose features VDSH learns
-        from. CNNH, NINH, DSCH and DRSCH train small networks of their own from scratch, as their
-        authors did.
+        Network of methods that use pretrained weights; VDSH learns from its features. CNNH, NINH,
+        DSCH and DRSCH train their own small networks from scratch, as in their papers.
     validation, unseen, labels
         As in `Cell`.
     changes : dict, optional
-        Options to change in all cells; they become part of the names of the rows.
+        Options to change in all cells. They become part of the names of the rows.
+
+    Returns
+    -------
+    list of Cell
 
     Examples
     --------
@@ -99,7 +103,7 @@ def deep_cells(
 
 
 def network_name(backbone: str) -> str:
-    """Return what a network is called in a table: not where its weights are, nor its size.
+    """Return the name of a network in a table, without the location of weights and the size.
 
     Examples
     --------
@@ -111,11 +115,11 @@ def network_name(backbone: str) -> str:
 
 
 def training_of(row: str, bits: int, backbone: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of a row's network in a table, and its options for `bitprint.create`.
+    """Return the name of the network of a row in a table, and the options for `bitprint.create`.
 
-    A row is the name of a method, trained by the recipe "paper", and possibly one more word:
-    "recommended" or "recipe" for the recommended recipe, "original", or "authors" for DSDH's other
-    mode.
+    The first word of a row is the name of the method, which is trained by the recipe "paper". A
+    second word changes this: "recommended" or "recipe" for the recommended recipe, "original" for
+    the original recipe, "authors" for the mode "authors" of DSDH.
 
     Examples
     --------
@@ -123,11 +127,11 @@ def training_of(row: str, bits: int, backbone: str) -> tuple[str, dict[str, Any]
     ('nin-small', {'recipe': 'paper', 'backbone': 'nin-small:600'})
     """
     name, _, kind = row.partition(" ")
-    if not issubclass(method(name), DeepHasher):  # learns from features of that network
+    if not issubclass(method(name), DeepHasher):  # learns from features of the network
         return backbone, {}
     if kind not in _KINDS:
         known = ", ".join(f"'{name} {word}'" for word in _KINDS if word)
-        raise ValueError(f"there is no row {row!r}; there are {name!r}, {known}")
+        raise ValueError(f"unknown row {row!r}; choose {name!r}, {known}")
     hasher = create(name, bits)
     assert isinstance(hasher, DeepHasher)
     network = hasher.own_backbone() or backbone

@@ -1,4 +1,4 @@
-"""Plots of the cells of a table, mean over their seeds, in the form of the paper's Figure 1."""
+"""Plots of the cells of a table, averaged over seeds, in the style of Figure 1 of the paper."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bitprint.experiments.cells import KEY
 from bitprint.experiments.curves import RECALLS, Curves, read_curves
 
 Lines = dict[str, dict[int, list[Curves]]]
-"""Curves of all seeds by the name of a line, then by bits."""
+"""Curves of all seeds, by name of the line, then by bits."""
 
 Lookups = dict[str, dict[int, list[float]]]
-"""Precision within radius 2 of all seeds by the name of a line, then by bits."""
+"""Precision within radius 2 of all seeds, by name of the line, then by bits."""
 
 Styles = dict[str, dict[str, Any]]
-"""Colour, marker and line by the name of a line: the same in every plot."""
+"""Color, marker and dashes by name of the line; the same in every plot."""
 
 
 def draw_figures(
@@ -33,22 +33,23 @@ def draw_figures(
     Parameters
     ----------
     rows : iterable of dict
-        Rows of the table, all of one data set and setting.
+        Rows of the table, all of one data set and protocol.
     table : path
-        The CSV file of the cells, beside which the curves are.
+        The CSV file of the cells; the curves are stored next to it.
     folder : path
-        Where the files go; it is made if need be.
+        Output folder; created if it does not exist.
     about : str
-        What was measured on, for the titles; the network follows where all rows have one.
+        Data set and protocol for the titles. The network is appended if all rows have the same.
 
     Returns
     -------
     list of Path
-        `precision_radius2.png`, precision within Hamming radius 2 against the number of bits, with
-        the standard deviation over the seeds as bars; and for the longest codes of which curves
-        were kept `precision_at.png`, precision of the first N items, and `precision_recall.png`.
+        `precision_radius2.png`: precision within Hamming radius 2 by number of bits, with the
+        standard deviation over seeds as error bars. `precision_at.png` and `precision_recall.png`:
+        precision of the first N items and precision-recall curves of the longest codes for which
+        curves are stored.
     """
-    named, kept = _name_lines(rows), read_curves(table)
+    named, stored = _name_lines(rows), read_curves(table)
     looks = dict(zip(dict.fromkeys(name for name, _ in named), styles(), strict=False))
     backbones = {row["backbone"] for _, row in named}
     below = ", ".join([*([about] if about else []), *(backbones if len(backbones) == 1 else [])])
@@ -57,9 +58,9 @@ def draw_figures(
     for name, row in named:
         bits = int(row["bits"])
         found = float(row["precision_radius2"])
-        if not np.isnan(found):  # A method with distances of its own has no balls.
+        if not np.isnan(found):  # NaN for methods without Hamming distances
             lookups.setdefault(name, {}).setdefault(bits, []).append(found)
-        curves = kept.get(tuple(row[key] for key in KEY))
+        curves = stored.get(tuple(row[key] for key in KEY))
         if curves is not None:
             lines.setdefault(name, {}).setdefault(bits, []).append(curves)
     drawn = []
@@ -83,7 +84,7 @@ def draw_figures(
 
 
 def _name_lines(rows: Iterable[dict[str, str]]) -> list[tuple[str, dict[str, str]]]:
-    """Give each row the name of its line: that of its variant, and of its network if it has two."""
+    """Return each row with the name of its line: the variant, and the network if it has several."""
     rows = list(rows)
     backbones: dict[str, set[str]] = {}
     for row in rows:
@@ -117,7 +118,7 @@ def _draw_means(
     curve: str,
     markevery: int = 1,
 ) -> bool:
-    """Draw a curve of every line that has codes of this length; say whether there was any point."""
+    """Draw the curves of all lines with codes of this length; return whether any has values."""
     drawn = False
     for name, by_bits in lines.items():
         if bits not in by_bits:

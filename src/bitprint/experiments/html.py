@@ -1,4 +1,4 @@
-"""One HTML file that holds a table of cells: figures, plots and the settings of each cell."""
+"""HTML report of a table: MAP, plots and the settings of each cell, in one file."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from bitprint.experiments.published import reruns
+from bitprint.experiments.published import rerun_notes
 from bitprint.experiments.quick import NOTE
 from bitprint.experiments.standings import standings
-from bitprint.experiments.tables import BELOW, Entry, summarise
+from bitprint.experiments.tables import BELOW, Entry, summarize
 from bitprint.nets import replaces_paper_network
 from bitprint.version import __version__
 
 _PAPER_SETS = ("cifar10", "nuswide")
-_NO_NETWORKS = ("gist", "pixels")  # other features that methods learn from
+_NO_NETWORKS = ("gist", "pixels")  # features that are not computed by a network
 _SETTINGS = (
     "variant",
     "method",
@@ -34,7 +34,7 @@ _SETTINGS = (
     "train_seconds",
     "encode_seconds",
 )
-_PAPER = "Ours, and below it the figure of the DSDH paper (Li et al., 2017)"
+_HEADING = "MAP, and below it the MAP in the DSDH paper (Li et al., 2017)"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
@@ -56,39 +56,45 @@ def html_report(
     quick: bool = False,
     several_labels: bool = False,
 ) -> str:
-    """Write out a report as one HTML page that needs no other file, script or network.
+    """Return a report as a self-contained HTML page without scripts or external resources.
 
     Parameters
     ----------
     title : str
     rows : sequence of dict
-        Rows of a table of cells, all of one data set and setting.
+        Rows of a table of cells, all of one data set and protocol.
     command : str
-        What makes the page again.
+        The command that creates the page.
     plots : iterable of path
-        PNG files, which become part of the page.
+        PNG files to embed.
     missing : int
-        How many cells have yet to be run.
+        Number of cells that have not been run.
     quick : bool
-        The cells are those of `bitprint.experiments.quick`: nothing is said about the methods.
+        The cells are those of `bitprint.experiments.quick`; methods are not compared.
     several_labels : bool
-        As in `stand_ins`.
+        As in `substitution_notes`.
+
+    Returns
+    -------
+    str
     """
     notes = [
-        *remarks(rows, quick=quick, several_labels=several_labels),
+        *report_notes(rows, quick=quick, several_labels=several_labels),
         *_conventions(rows),
     ]
     if missing:
-        notes.insert(0, f"Not finished: {missing} cells are missing. The command below goes on.")
+        notes.insert(
+            0, f"Not complete: {missing} cells are missing. Run the command below to resume."
+        )
     body = [
         f"<h1>{escape(title)}</h1>",
         *(f"<p>{escape(note)}</p>" for note in notes),
-        f"<p>Made by <code>{escape(command)}</code></p>",
-        f"<h2>{_PAPER if _has_paper(rows) else 'MAP'}</h2>",
+        f"<p>Command: <code>{escape(command)}</code></p>",
+        f"<h2>{_HEADING if _has_paper(rows) else 'MAP'}</h2>",
         _comparison(rows),
         *([] if quick else _standings(rows)),
         "<h2>Curves</h2>",
-        "".join(map(_picture, plots)) or "<p>No curves were kept of these cells.</p>",
+        "".join(map(_image, plots)) or "<p>No curves are stored for these cells.</p>",
         "<h2>Settings of each cell</h2>",
         _settings(rows),
     ]
@@ -102,43 +108,43 @@ def html_report(
     )
 
 
-def remarks(
+def report_notes(
     rows: Sequence[dict[str, str]], *, quick: bool = False, several_labels: bool = False
 ) -> list[str]:
-    """Return what is to be said beside the figures of a table; parameters as in `html_report`.
+    """Return the notes on the results of a table; parameters as in `html_report`.
 
     Examples
     --------
-    >>> remarks([{"version": __version__}], quick=True) == [NOTE]
+    >>> report_notes([{"version": __version__}], quick=True) == [NOTE]
     True
     """
-    about = [NOTE] if quick else stand_ins(rows, several_labels) + reruns(rows)
-    return about + other_versions(rows)
+    about = [NOTE] if quick else substitution_notes(rows, several_labels) + rerun_notes(rows)
+    return about + version_notes(rows)
 
 
-def stand_ins(rows: Iterable[dict[str, str]], several_labels: bool = False) -> list[str]:
-    """Say which data and networks are not the paper's own.
+def substitution_notes(rows: Iterable[dict[str, str]], several_labels: bool = False) -> list[str]:
+    """Return notes on data and networks that differ from those of the paper.
 
     Parameters
     ----------
     rows : iterable of dict
-        Rows of a table of cells, all of one data set and setting.
+        Rows of a table of cells, all of one data set and protocol.
     several_labels : bool
-        Whether an image of that set may have several labels.
+        Whether images of the set can have several labels.
 
     Examples
     --------
     >>> row = {"dataset": "cifar10", "backbone": "cnnf", "measured_on": "test", "map_at": ""}
-    >>> stand_ins([row])
+    >>> substitution_notes([row])
     []
     """
     rows = list(rows)
     notes = []
     for name in dict.fromkeys(row["dataset"] for row in rows if row["dataset"] not in _PAPER_SETS):
-        kind = "NUS-WIDE as a set with several labels to an image" if several_labels else "CIFAR-10"
+        kind = "NUS-WIDE, a set with several labels per image" if several_labels else "CIFAR-10"
         notes.append(
-            f"{name} stands in for {kind}: the paper has no figures for it, and these cannot be "
-            "compared with those it has."
+            f"{name} replaces {kind}. The paper has no results on it, so MAP cannot be compared "
+            "with the paper."
         )
     backbones = dict.fromkeys(row["backbone"] for row in rows)
     networks = [
@@ -148,95 +154,96 @@ def stand_ins(rows: Iterable[dict[str, str]], several_labels: bool = False) -> l
     ]
     if networks:
         notes.append(
-            f"{', '.join(networks)} in place of the paper's networks, CNN-F and AlexNet: the order "
-            "of the methods can be compared; part of any difference is the network's."
+            f"{', '.join(networks)} in place of CNN-F and AlexNet, the networks of the paper. The "
+            "order of the methods can be compared; differences in MAP are partly due to the "
+            "network."
         )
     if "gist" in backbones and any(row["dataset"] == "nuswide" for row in rows):
-        notes.append("GIST in place of the 1,134 features that NUS-WIDE comes with.")
+        notes.append("GIST in place of the 1,134 features that are distributed with NUS-WIDE.")
     if any("unseen classes" in row["measured_on"] for row in rows):
         notes.append(
-            "Queries and database are of classes that no method was trained on: not to be compared "
-            "with the paper's figures."
+            "Queries and database contain only classes that are not in the training images, so MAP "
+            "cannot be compared with the paper."
         )
     if any("validation" in row["measured_on"] for row in rows):
         notes.append(
-            "Measured on held-out training images, not on queries: not to be compared with the "
-            "paper's figures."
+            "Evaluated on held-out training images instead of queries, so MAP cannot be compared "
+            "with the paper."
         )
     return notes
 
 
-def other_versions(rows: Iterable[dict[str, str]]) -> list[str]:
-    """Say which rows are not known to be measured by this version of Bitprint.
+def version_notes(rows: Iterable[dict[str, str]]) -> list[str]:
+    """Return a note on rows that were computed by other or unknown versions of Bitprint.
 
     Examples
     --------
-    >>> (note,) = other_versions([{"version": __version__}, {"version": "0.0.1"}, {"map": "0.5"}])
-    >>> note.partition(", or ")[2]
-    'not known to be: 1 cell of 0.0.1, 1 of a version not recorded.'
+    >>> (note,) = version_notes([{"version": __version__}, {"version": "0.0.1"}, {"map": "0.5"}])
+    >>> note.partition(": ")[2]
+    '1 cell by 0.0.1, 1 by an unknown version.'
     """
-    versions = Counter(row.get("version") or "a version not recorded" for row in rows)
+    versions = Counter(row.get("version") or "an unknown version" for row in rows)
     versions.pop(__version__, None)
     if not versions:
         return []
     (first, count), *others = versions.items()
-    parts = [f"{count} {'cell' if count == 1 else 'cells'} of {first}"]
-    parts += [f"{count} of {version}" for version, count in others]
-    return [f"Not of Bitprint {__version__}, or not known to be: {', '.join(parts)}."]
+    parts = [f"{count} {'cell' if count == 1 else 'cells'} by {first}"]
+    parts += [f"{count} by {version}" for version, count in others]
+    return [f"Computed by other versions than Bitprint {__version__}: {', '.join(parts)}."]
 
 
 def _conventions(rows: Sequence[dict[str, str]]) -> list[str]:
     depths = dict.fromkeys(row.get("map_at") for row in rows)
-    reach = " and ".join(f"the nearest {at}" if at else "the whole database" for at in depths)
+    cutoffs = " and ".join(f"the nearest {at}" if at else "the whole database" for at in depths)
     notes = [
-        f"MAP over {reach or 'nothing yet'}, the expectation over all orders of equal distances; "
-        f"{_seeds(rows)}. Every figure is of the model after its last epoch."
+        f"MAP over {cutoffs or 'no cells yet'}, averaged over all orders of equal distances; "
+        f"{_seeds(rows)}. Every model is evaluated after its last epoch."
     ]
     if _has_paper(rows):
-        notes.append(f"Green: the paper's figure is reached. Red: more than {BELOW} below it.")
+        notes.append(f"Green: at least the MAP of the paper. Red: more than {BELOW} below it.")
     return notes
 
 
 def _seeds(rows: Sequence[dict[str, str]]) -> str:
-    """Say what the spread is over: a set with a split of its own has that with every seed."""
+    """Describe the seeds; they change the split unless the set has its own."""
     splits = {row["seed"]: row.get("split") for row in rows}
     if len(splits) == 1:
-        return "one seed alone, so that no spread is known"
-    drawn = "training alone" if len({*splits.values()}) == 1 else "both split and training"
-    return f"mean ± standard deviation over the seeds, which draw {drawn}"
+        return "one seed, so there is no standard deviation"
+    seeded = "training" if len({*splits.values()}) == 1 else "split and training"
+    return f"mean ± standard deviation over seeds of {seeded}"
 
 
 def _has_paper(rows: Iterable[dict[str, str]]) -> bool:
-    """Whether the paper has a figure for any of these."""
+    """Return whether the paper has a MAP for any of these rows."""
     return any(row["paper_map"] for row in rows)
 
 
 def _comparison(rows: Iterable[dict[str, str]]) -> str:
-    lines = summarise(rows)
+    lines = summarize(rows)
     lengths = sorted({bits for entries in lines.values() for bits in entries})
     header = ["method", "on", *(f"{bits} bits" for bits in lengths)]
     return _table(
         header,
         (
             f"<td>{escape(name)}</td><td>{escape(backbone)}</td>"
-            + "".join(_figure(entries.get(bits)) for bits in lengths)
+            + "".join(_entry(entries.get(bits)) for bits in lengths)
             for (name, backbone), entries in lines.items()
         ),
     )
 
 
-def _figure(entry: Entry | None) -> str:
+def _entry(entry: Entry | None) -> str:
     if entry is None:
         return "<td></td>"
-    theirs = ""
+    paper = ""
     if entry.paper is not None:
-        theirs = f"<small>{entry.paper:.3f} ({entry.difference:+.3f})</small>"
-    return f'<td class="{entry.verdict}">{entry}{theirs}</td>'
+        paper = f"<small>{entry.paper:.3f} ({entry.difference:+.3f})</small>"
+    return f'<td class="{entry.verdict}">{entry}{paper}</td>'
 
 
 def _standings(rows: Iterable[dict[str, str]]) -> list[str]:
     lines = [f"<li>{escape(line)}</li>" for line in standings(rows)]
-    return ["<h2>DSDH and the best of the others</h2>", "<ul>", *lines, "</ul>"] if lines else []
+    return ["<h2>DSDH and the best other method</h2>", "<ul>", *lines, "</ul>"] if lines else []
 
 
 def _settings(rows: Iterable[dict[str, str]]) -> str:
@@ -252,7 +259,7 @@ def _table(header: Iterable[str], lines: Iterable[str]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
 
 
-def _picture(path: Path) -> str:
+def _image(path: Path) -> str:
     content = base64.b64encode(path.read_bytes()).decode("ascii")
     name = escape(path.stem.replace("_", " "))
     return f'<p><img alt="{name}" src="data:image/png;base64,{content}"></p>\n'

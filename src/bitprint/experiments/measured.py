@@ -1,7 +1,7 @@
-"""What we measured, as the package carries it: means over the seeds of the tables in `results/`.
+"""Measured MAP, averaged over the seeds of the tables in `results/`.
 
-After a table has changed, `python -m bitprint.experiments.measured results` brings
-`measured.csv` in step with it.
+After a table has changed, run `python -m bitprint.experiments.measured results` to update
+`measured.csv`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import NamedTuple
 _FILE = Path(__file__).with_name("measured.csv")
 _TABLES = ("table1_cifar10_shallow.csv", "deep_cifar10.csv")
 _COLUMNS = ("dataset", "protocol", "method", "backbone", "bits", "map", "seeds")
-# Methods that setting 1 has on two networks: the one whose row is shown.
+# Methods with results on two networks in protocol 1: the network that is shown.
 _NETWORK = dict.fromkeys(("dsdh", "dsdh-a", "dsdh-b", "dsdh-c"), "resnet-50")
 
 
 class Measured(NamedTuple):
-    """MAP of a method, and the features or network that it was measured with."""
+    """MAP of a method, its features or network, and the number of seeds."""
 
     map: float
     backbone: str
@@ -29,7 +29,7 @@ class Measured(NamedTuple):
 
 
 def measured_map(dataset: str, protocol: int, method: str, bits: int) -> Measured | None:
-    """Return what we measured, if we did.
+    """Return the measured MAP, or None if there is none.
 
     Examples
     --------
@@ -45,8 +45,8 @@ def measured_map(dataset: str, protocol: int, method: str, bits: int) -> Measure
 
 
 def gather(results: Path) -> list[dict[str, str]]:
-    """Average the tables over their seeds: of each method the row that is named after it."""
-    figures: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    """Average MAP over the seeds, for the row of each method that has its name."""
+    maps: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for table in _TABLES:
         with (results / table).open(newline="") as file:
             for row in csv.DictReader(file):
@@ -56,10 +56,10 @@ def gather(results: Path) -> list[dict[str, str]]:
                 if network not in (None, row["backbone"]):
                     continue
                 key = tuple(row[name] for name in _COLUMNS[:5])
-                figures[key].append(float(row["map"]))
+                maps[key].append(float(row["map"]))
     return [
-        dict(zip(_COLUMNS, (*key, f"{mean(maps):.4f}", str(len(maps))), strict=True))
-        for key, maps in figures.items()
+        dict(zip(_COLUMNS, (*key, f"{mean(values):.4f}", str(len(values))), strict=True))
+        for key, values in maps.items()
     ]
 
 

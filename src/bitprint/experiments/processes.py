@@ -1,4 +1,4 @@
-"""Cells run by processes of their own, which end with the one that started them."""
+"""Run cells in worker processes, which end when the parent process ends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from bitprint.data import ImageSet, open_images
-from bitprint.experiments.cells import Cell, Done, run_cell
-from bitprint.experiments.curves import keep_curves
-from bitprint.experiments.rows import keep_rows, missing_cells
+from bitprint.experiments.cells import Cell, CellResult, run_cell
+from bitprint.experiments.curves import save_curves
+from bitprint.experiments.rows import missing_cells, save_rows
 
 _SECOND = 1.0
 
@@ -33,41 +33,46 @@ def run_cells(
     deadline: float = float("inf"),
     progress: Callable[[Sequence[Cell]], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Run the cells that a table lacks, in order, and yield their rows as they come.
+    """Run the missing cells of a table in order; yield rows as cells are completed.
 
     Parameters
     ----------
     cells : sequence of Cell
-        Of one data set.
+        Cells of one data set.
     table : path
-        A CSV file; each row is added as soon as its cell is done, so that an interrupted table
-        goes on where it stopped.
+        A CSV file. Each row is added when its cell is complete, so an interrupted table can be
+        resumed.
     history : path, optional
-        A CSV file for the figures of every epoch.
+        A CSV file for the metrics of each epoch.
     workers : int
-        Processes at a time; several keep one GPU busy.
+        Number of parallel processes. Several processes can share one GPU.
     deadline : float
         Seconds after which no further cell is started.
     progress : callable, optional
-        For a log, where there is no terminal: called every second with the cells under way, whose
-        networks write lines of their own to standard error.
+        For logs without a terminal: called every second with the running cells. Training also
+        prints its progress to standard error then.
+
+    Yields
+    ------
+    dict
+        A row of the table.
     """
     todo = missing_cells(cells, table)
     if not todo:
         return
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as the library asks
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as in multiprocessing
         raise ValueError(
-            "every process that runs cells imports the script that started it, so this must stand "
-            'under `if __name__ == "__main__":`'
+            "worker processes import the main script: put this call under "
+            '`if __name__ == "__main__":`'
         )
     started = time.monotonic()
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // workers)
     with (
-        ProcessPoolExecutor(workers, context, _open, (todo[0], threads)) as pool,
-        _ending_workers(),
+        ProcessPoolExecutor(workers, context, _initialize, (todo[0], threads)) as pool,
+        _terminate_on_error(),
     ):
-        running: dict[Future[Done], Cell] = {}
+        running: dict[Future[CellResult], Cell] = {}
         waiting = iter(todo)
         while True:
             in_time = time.monotonic() - started < deadline
@@ -78,33 +83,33 @@ def run_cells(
             while not (ended := wait(running, _SECOND, FIRST_COMPLETED).done):
                 if progress is not None:
                     progress(list(running.values()))
-            finished = ended.pop()
-            row, epochs, report = finished.result()
-            # Before the row: a cell that counts as done has its curves and epochs.
-            keep_curves(running.pop(finished), report, table)
+            completed = ended.pop()
+            row, epochs, report = completed.result()
+            # The row is saved last, so that complete cells always have curves and epochs.
+            save_curves(running.pop(completed), report, table)
             if history is not None and epochs:
-                keep_rows(history, epochs)
-            keep_rows(table, [row])
+                save_rows(history, epochs)
+            save_rows(table, [row])
             yield row
 
 
 @contextmanager
-def _ending_workers() -> Iterator[None]:
-    """On an error or interruption end the processes that were started within, whatever they do.
+def _terminate_on_error() -> Iterator[None]:
+    """Terminate the processes started in this context after an error or interruption.
 
-    The pool would wait for their cells, hours perhaps, and nobody takes what comes of them.
+    The pool would wait for their cells to complete, possibly for hours.
     """
-    others = multiprocessing.active_children()
+    earlier = multiprocessing.active_children()
     try:
         yield
     except BrokenProcessPool as error:
         raise ChildProcessError(
-            "a process that runs cells ended before its cell was done; if nothing above says why, "
-            "it was killed, perhaps for want of memory: use fewer --workers"
+            "a worker process ended before its cell was complete; if no error is shown above, it "
+            "was killed, possibly for using too much memory: use fewer --workers"
         ) from error
     except BaseException:
         for process in multiprocessing.active_children():
-            if process not in others:
+            if process not in earlier:
                 process.terminate()
         raise
 
@@ -112,23 +117,23 @@ def _ending_workers() -> Iterator[None]:
 _images: ImageSet | None = None
 
 
-def _open(cell: Cell, threads: int) -> None:
-    """Load the images once in each worker, and give it its share of the cores."""
+def _initialize(cell: Cell, threads: int) -> None:
+    """Load the images once in each worker, and limit the number of its threads."""
     global _images
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     threadpool_limits(threads)
     _images = open_images(cell.dataset, labels=cell.labels)
 
 
-def _end_with_parent() -> None:
-    """End this process when the one that started it is gone, which may have been killed."""
+def _exit_with_parent() -> None:
+    """End this process when its parent ends, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def _run(cell: Cell, progress: bool) -> Done:
+def _run(cell: Cell, progress: bool) -> CellResult:
     assert _images is not None
     return run_cell(cell, _images, progress=progress)

@@ -1,14 +1,14 @@
-"""The figures that the DSDH paper prints, for comparison with ours."""
+"""MAP of all tables in the DSDH paper."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 BITS = {1: (12, 24, 32, 48), 2: (16, 24, 32, 48)}
-"""Code lengths of the tables, by setting."""
+"""Code lengths of the tables, by protocol."""
 
 MAP: dict[tuple[str, int, str], tuple[float, ...]] = {
-    # Table 1: first setting, features as published (GIST, or end to end).
+    # Table 1: protocol 1; shallow methods use hand-crafted features.
     ("cifar10", 1, "dsdh"): (0.740, 0.786, 0.801, 0.820),
     ("cifar10", 1, "dqn"): (0.554, 0.558, 0.564, 0.580),
     ("cifar10", 1, "dpsh"): (0.713, 0.727, 0.744, 0.757),
@@ -36,7 +36,7 @@ MAP: dict[tuple[str, int, str], tuple[float, ...]] = {
     ("nuswide", 1, "splh"): (0.568, 0.589, 0.597, 0.601),
     ("nuswide", 1, "itq"): (0.452, 0.468, 0.472, 0.477),
     ("nuswide", 1, "sh"): (0.454, 0.406, 0.405, 0.400),
-    # Table 2: second setting.
+    # Table 2: protocol 2.
     ("cifar10", 2, "dsdh"): (0.935, 0.940, 0.939, 0.939),
     ("cifar10", 2, "dtsh"): (0.915, 0.923, 0.925, 0.926),
     ("cifar10", 2, "dpsh"): (0.763, 0.781, 0.795, 0.807),
@@ -52,20 +52,20 @@ MAP: dict[tuple[str, int, str], tuple[float, ...]] = {
     ("nuswide", 2, "dsch"): (0.592, 0.597, 0.611, 0.609),
     ("nuswide", 2, "dsrh"): (0.609, 0.618, 0.621, 0.631),
 }
-"""MAP by (data set, setting, method): CIFAR-10 over the whole database, NUS-WIDE over the nearest
-5,000 in setting 1 and 50,000 in setting 2."""
+"""MAP by (data set, protocol, method): on CIFAR-10 over the whole database, on NUS-WIDE over the
+nearest 5,000 in protocol 1 and 50,000 in protocol 2."""
 
 
 MAP_RERUN: dict[tuple[str, int, str], tuple[float, ...]] = {
-    # The rows marked DPSH*; in Table 1 there is no other of DPSH on NUS-WIDE.
+    # Rows marked DPSH*; in Table 1 this is the only row of DPSH on NUS-WIDE.
     ("nuswide", 1, "dpsh"): (0.752, 0.790, 0.794, 0.812),
     ("cifar10", 2, "dpsh"): (0.903, 0.885, 0.915, 0.911),
 }
-"""MAP where the paper ran the code of a method's authors again, by (data set, setting, method)."""
+"""MAP from re-runs of the code of the authors of a method, by (data set, protocol, method)."""
 
 
 MAP_CNN: dict[tuple[str, str], tuple[float, ...]] = {
-    # Table 3: first setting, features of an un-tuned CNN-F.
+    # Table 3: protocol 1, features of CNN-F without fine-tuning.
     ("cifar10", "fasth"): (0.553, 0.607, 0.619, 0.636),
     ("cifar10", "sdh"): (0.478, 0.557, 0.584, 0.592),
     ("cifar10", "ksh"): (0.488, 0.539, 0.548, 0.563),
@@ -81,23 +81,27 @@ MAP_CNN: dict[tuple[str, str], tuple[float, ...]] = {
     ("nuswide", "itq"): (0.719, 0.739, 0.747, 0.756),
     ("nuswide", "sh"): (0.621, 0.616, 0.615, 0.612),
 }
-"""MAP of methods without a network of their own on deep features, by (data set, method)."""
+"""MAP of shallow methods on network features, by (data set, method)."""
 
 
 def published_map(
     dataset: str, protocol: int, method: str, bits: int, *, deep_features: bool = False
 ) -> float | None:
-    """MAP that the paper prints, or None where it prints none.
+    """Return the MAP in the paper, or None if there is none.
 
-    Where it has both a figure from elsewhere and one of its own re-run, it is the former.
+    If the paper has both a published result and its own re-run, the published result is returned.
 
     Parameters
     ----------
     dataset, protocol, method, bits
-        The cell.
+        As in `Cell`.
     deep_features : bool
-        In setting 1 the row of Table 3, where a method learns from the features of a network;
-        in setting 2 that is the only row of such a method.
+        Whether a shallow method learns from network features: in protocol 1 this selects Table 3;
+        protocol 2 has only such rows.
+
+    Returns
+    -------
+    float or None
 
     Examples
     --------
@@ -114,8 +118,8 @@ def published_map(
     return row[BITS[protocol].index(bits)]
 
 
-def reruns(rows: Iterable[dict[str, str]]) -> list[str]:
-    """Say which of the paper's figures it got by running the code of others again.
+def rerun_notes(rows: Iterable[dict[str, str]]) -> list[str]:
+    """Return notes on results of the paper that come from re-runs of other authors' code.
 
     Parameters
     ----------
@@ -125,8 +129,8 @@ def reruns(rows: Iterable[dict[str, str]]) -> list[str]:
     Examples
     --------
     >>> row = {"dataset": "nuswide", "protocol": "1", "method": "dpsh", "measured_on": "test"}
-    >>> reruns([row])
-    ["The paper's figures of dpsh are its own re-run of the code of the method's authors."]
+    >>> rerun_notes([row])
+    ["The paper's MAP of dpsh is from its own re-run of the code of the method's authors."]
     """
     shown = {
         (row["dataset"], int(row["protocol"]), row["method"])
@@ -140,14 +144,14 @@ def reruns(rows: Iterable[dict[str, str]]) -> list[str]:
             continue
         if cell not in MAP:
             notes.append(
-                f"The paper's figures of {method} are its own re-run of the code of the method's "
+                f"The paper's MAP of {method} is from its own re-run of the code of the method's "
                 "authors."
             )
             continue
-        figures = zip(maps, BITS[protocol], strict=True)
-        printed = ", ".join(f"{value:.3f} at {bits} bits" for value, bits in figures)
+        values = zip(maps, BITS[protocol], strict=True)
+        printed = ", ".join(f"{value:.3f} at {bits} bits" for value, bits in values)
         notes.append(
-            f"The paper has a second row of {method}, its own re-run of the code of the method's "
-            f"authors: {printed}. Ours is compared with the first."
+            f"The paper has a second row for {method}, from its own re-run of the code of the "
+            f"method's authors: {printed}. MAP is compared with the first row."
         )
     return notes

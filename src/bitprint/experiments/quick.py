@@ -1,4 +1,4 @@
-"""Every experiment in a small form: the same path on digits, in seconds a table on one core."""
+"""Quick test runs of all experiments on digits; each table takes seconds on one core."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DATASET = "digits"
 BITS = (12, 24)
 NETWORK = "small"
 NOTE = (
-    "These figures only show that the whole path works; they say nothing about the methods. "
-    "Settings 1 and 2 are the same on digits, which has fewer than 500 images of a class."
+    "This is a test run. It only shows that all steps work; methods cannot be compared by it. "
+    "Protocols 1 and 2 are the same on digits, which has fewer than 500 images per class."
 )
 
-# Each takes longer than all other rows of its table together.
+# Each of these takes longer than all other rows of its table.
 _SLOW = ("oph", "fasth", "ksh", "bre")
 _SHORT: dict[str, Any] = {"backbone": NETWORK, "epochs": 2, "lr": 1e-3, "trunk_lr": 1e-3}
 _SHORT_ON_FEATURES = {"vdsh": {"iterations": 5, "width": 64}}
@@ -27,19 +27,23 @@ _SHORT_ON_FEATURES = {"vdsh": {"iterations": 5, "width": 64}}
 def quick_cells(
     name: str, methods: str = "all", *, bits: Sequence[int] | None = None, splits: int = 1
 ) -> list[Cell]:
-    """List the cells of an experiment with embedded images, a small network and little training.
+    """Return the cells of an experiment for a test run: built-in images and a small network.
 
-    They show that everything runs; what they measure says nothing about the methods.
+    The results only show that all steps work; methods cannot be compared by them.
 
     Parameters
     ----------
     name : str
         One of `bitprint.experiments.tables.EXPERIMENTS`.
     methods : str
-        As in `experiment_cells`; "all" and "shallow" leave out the slowest.
+        As in `experiment_cells`, but "all" and "shallow" exclude the slowest methods.
     bits : sequence of int, optional
-        `BITS` by default.
+        By default `BITS`.
     splits : int
+
+    Returns
+    -------
+    list of Cell
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Reproducing: from the name of a table and its options to rows, plots and a report."""
+"""Reproduce a table: cells from options, and the CSV file, plots and report."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from bitprint.data import ImageSet, data_home
 from bitprint.data.nuswide_check import check_nuswide
 from bitprint.experiments.cells import KEY, Cell, check_cells, split_of
 from bitprint.experiments.figures import draw_figures
-from bitprint.experiments.html import html_report, remarks
+from bitprint.experiments.html import html_report, report_notes
 from bitprint.experiments.quick import quick_cells
 from bitprint.experiments.rows import missing_cells, read_table
 from bitprint.experiments.standings import standings
-from bitprint.experiments.tables import EXPERIMENTS, experiment_cells, summarise
-from bitprint.files import no_part_left
+from bitprint.experiments.tables import EXPERIMENTS, experiment_cells, summarize
 from bitprint.methods import DeepHasher, method
+from bitprint.utils.files import no_part_left
 
 _PRINTED = {"cifar10": "CIFAR-10", "nuswide": "NUS-WIDE"}
 _WITH_QUICK = ("methods", "bits", "splits")
 
 
-class Written(NamedTuple):
-    """A table as far as it is done, and the files that were written."""
+class TableReport(NamedTuple):
+    """The complete rows of a table, and the files that were written."""
 
     title: str
     rows: list[dict[str, str]]
@@ -37,11 +37,11 @@ class Written(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How many cells are not done."""
+        """Number of cells that are not complete."""
         return self.cells - len(self.rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, in types that `json.dumps` takes."""
+        """Return the report in types for `json.dumps`."""
         return {
             "title": self.title,
             "missing": self.missing,
@@ -49,33 +49,35 @@ class Written(NamedTuple):
             "standings": self.standings,
             "files": [str(path) for path in (self.table, self.page, *self.plots)],
             "entries": [
-                entry.as_dict() for line in summarise(self.rows).values() for entry in line.values()
+                entry.as_dict() for line in summarize(self.rows).values() for entry in line.values()
             ],
         }
 
 
 def cells_of(table: str, chosen: Mapping[str, Any], images: ImageSet | None = None) -> list[Cell]:
-    """Return the checked cells of a table.
+    """Return the validated cells of a table.
 
     Parameters
     ----------
     table : str
         One of `bitprint.experiments.tables.EXPERIMENTS`.
     chosen : dict
-        Arguments of `experiment_cells`, of which those that are None or empty are not given;
-        "set" for its `changes`; and "quick".
+        Arguments of `experiment_cells`, with "set" for `changes`, and "quick". Empty values are
+        ignored.
     images : ImageSet, optional
-        The set, once it is read: it may suggest a backbone, and cells are checked with it.
+        The data set, after it is read. It can suggest a backbone, and is used to validate cells.
+
+    Returns
+    -------
+    list of Cell
     """
     if table not in EXPERIMENTS:
-        raise ValueError(f"there is no {table!r}: choose {', '.join(EXPERIMENTS)}")
+        raise ValueError(f"unknown table {table!r}; choose {', '.join(EXPERIMENTS)}")
     given = {name: value for name, value in chosen.items() if value}
     quick = given.pop("quick", False)
     refused = [f"--{name}" for name in given if name not in _WITH_QUICK]
     if quick and refused:
-        raise ValueError(
-            f"--quick brings its own images and network; leave out {', '.join(refused)}"
-        )
+        raise ValueError(f"--quick uses its own images and network; leave out {', '.join(refused)}")
     if images is not None and images.backbone is not None and not quick:
         given.setdefault("backbone", images.backbone)
     if "set" in given:
@@ -88,28 +90,25 @@ def cells_of(table: str, chosen: Mapping[str, Any], images: ImageSet | None = No
 
 
 def table_file(table: str, cell: Cell, out: Path | None) -> Path:
-    """Return the CSV file of a table, by default one in the folder `results`."""
+    """Return the CSV file of a table, by default in the folder `results`."""
     if out is None:
         return Path("results") / f"{table}_{_name(cell)}{_kind(cell)}.csv"
     if out.suffix.lower() != ".csv":
-        raise ValueError(
-            f"--out names a CSV file, beside which page and plots are written, such as "
-            f"{table}.csv; got {str(out)!r}"
-        )
+        raise ValueError(f"--out must be a CSV file, such as {table}.csv; got {str(out)!r}")
     return out
 
 
 def missing_features(cells: Sequence[Cell], table: Path) -> list[str]:
-    """Return the features that cells which are not done learn from."""
+    """Return the names of the features that are needed by missing cells."""
     missing = missing_cells(cells, table)
     sources = (cell.backbone for cell in missing if not issubclass(method(cell.method), DeepHasher))
     return list(dict.fromkeys(sources))
 
 
 def rows_of(cells: Sequence[Cell], table: Path) -> list[dict[str, str]]:
-    """Return the rows of a table that are of these cells, in the order of the cells."""
-    done = {tuple(row[name] for name in KEY): row for row in read_table(table)}
-    return [done[cell.key] for cell in cells if cell.key in done]
+    """Return the rows of these cells in a table, in the order of the cells."""
+    rows = {tuple(row[name] for name in KEY): row for row in read_table(table)}
+    return [rows[cell.key] for cell in cells if cell.key in rows]
 
 
 def write_report(
@@ -120,8 +119,8 @@ def write_report(
     command: str,
     *,
     quick: bool = False,
-) -> Written:
-    """Write plots and an HTML page of the rows that are done, beside their CSV file."""
+) -> TableReport:
+    """Write plots and an HTML report of the complete rows next to their CSV file."""
     rows = rows_of(cells, out)
     title, about = _titles(table, cells[0], images)
     several = images.labels is not None and images.labels.ndim == 2
@@ -140,12 +139,12 @@ def write_report(
     )
     with no_part_left(page):
         page.write_text(text, "utf-8")
-    return Written(
+    return TableReport(
         title,
         rows,
         len(cells),
         [] if quick else standings(rows),
-        remarks(rows, quick=quick, several_labels=several),
+        report_notes(rows, quick=quick, several_labels=several),
         out,
         page,
         list(plots),
@@ -153,7 +152,7 @@ def write_report(
 
 
 def command_line(table: str, chosen: Mapping[str, Any]) -> str:
-    """Return the command with these options.
+    """Return the shell command with these options.
 
     Examples
     --------
@@ -168,33 +167,33 @@ def command_line(table: str, chosen: Mapping[str, Any]) -> str:
 
 
 def _titles(table: str, cell: Cell, images: ImageSet) -> tuple[str, str]:
-    """Return the title of the report, and its part that is the title of the plots."""
+    """Return the title of the report, and the part of it that is used in plots."""
     map_at = split_of(cell, images).map_at
     measure = f"MAP@{map_at}" if map_at else "MAP"
-    # Classes that are kept from training are drawn, whatever split the set has.
+    # Unseen classes are drawn at random even if the set has its own split.
     own = images.split is not None and not cell.unseen
-    setting = "its own split" if own else f"setting {cell.protocol}"
+    protocol = "its own split" if own else f"protocol {cell.protocol}"
     kinds = {", unseen classes": cell.unseen, ", held-out training images": cell.validation}
     name = _PRINTED.get(images.name, images.name)
-    about = f"{name}, {setting}" + "".join(kind for kind, holds in kinds.items() if holds)
+    about = f"{name}, {protocol}" + "".join(kind for kind, applies in kinds.items() if applies)
     return f"{EXPERIMENTS[table].title}: {measure} on {about}", about
 
 
 def _name(cell: Cell) -> str:
-    """Return the name of the images: of a folder its own name."""
+    """Return the name of the data set; the last part of the path for a folder."""
     return Path(cell.dataset).resolve().name
 
 
 def _kind(cell: Cell) -> str:
-    """Return the part of file names that tells how a table is measured."""
+    """Return the suffix of file names for validation, unseen classes and test runs."""
     kinds = {"_validation": cell.validation, "_unseen": cell.unseen, "_quick": cell.quick}
-    return "".join(kind for kind, holds in kinds.items() if holds)
+    return "".join(kind for kind, applies in kinds.items() if applies)
 
 
 def _stem(table: str, cell: Cell, out: Path) -> str:
-    """Return the name of page and plots; tables that share a CSV file have different ones.
+    """Return the name of report and plots, which is different for tables in one CSV file.
 
-    Parts that the name of the CSV file has are not repeated, and CIFAR-10, the default, is left
+    Parts of the name of the CSV file are not repeated, and the default data set CIFAR-10 is left
     out.
     """
     stem = out.stem if table in out.stem else f"{out.stem}_{table}"
@@ -209,5 +208,5 @@ def _check_nuswide() -> None:
     problems = check_nuswide(folder).problems
     if problems:
         raise ValueError(
-            f"{folder}: {problems[0]}; `bitprint data nuswide --check {folder}` lists all problems"
+            f"{folder}: {problems[0]}; list all with `bitprint data nuswide --check {folder}`"
         )

@@ -1,4 +1,4 @@
-"""The CSV file that a table of cells is kept in: a row for each cell that is done."""
+"""The CSV file of a table: one row for each complete cell."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from bitprint.data import ImageSet
 from bitprint.experiments.cells import (
     KEY,
     Cell,
+    format_settings,
     items_in,
     settings_of,
     short_fingerprint,
-    spell,
     split_of,
     training_rows,
 )
-from bitprint.supervision import class_count
 
 
 def read_table(table: Path) -> list[dict[str, str]]:
-    """Return the rows of a table, none when there is no such file."""
+    """Return the rows of a table; an empty list if the file does not exist."""
     if not table.exists():
         return []
     with table.open(newline="") as file:
@@ -32,13 +31,13 @@ def read_table(table: Path) -> list[dict[str, str]]:
     for number, row in enumerate(rows, start=1):
         missing = [name for name in KEY if row.get(name) is None]
         if missing or None in row.values():
-            lack = f"lacks {', '.join(missing)}" if missing else "is cut short"
-            raise ValueError(f"{table}: row {number} {lack}; name another file as --out")
+            problem = f"has no {', '.join(missing)}" if missing else "is incomplete"
+            raise ValueError(f"{table}: row {number} {problem}; use another file for --out")
     return rows
 
 
-def keep_rows(table: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Add rows in place of any of the same cells; a new column is added to earlier rows as well."""
+def save_rows(table: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows, replacing rows of the same cells; new columns are added to all rows."""
     keys = {_key(row) for row in rows}
     rows = [*(row for row in read_table(table) if _key(row) not in keys), *rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -52,36 +51,36 @@ def keep_rows(table: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def missing_cells(cells: Iterable[Cell], table: Path) -> list[Cell]:
-    """Return the cells that a table lacks, in their order."""
-    done = {_key(row) for row in read_table(table)}
-    return [cell for cell in cells if cell.key not in done]
+    """Return the cells without a row in a table, in order."""
+    complete = {_key(row) for row in read_table(table)}
+    return [cell for cell in cells if cell.key not in complete]
 
 
 def check_same_cells(cells: Iterable[Cell], table: Path, images: ImageSet) -> None:
-    """Raise a ValueError if a table has these cells, but of other images, splits or settings.
+    """Raise a ValueError if rows of these cells have other images, splits or settings.
 
-    The key of a cell has no more of its images and its network than their names. What a row does
-    not say, as those of earlier versions, is not compared.
+    This is necessary because the key of a cell contains only the names of the images and of the
+    network. Fields that are missing in a row, as in rows of earlier versions, are not compared.
 
     Parameters
     ----------
     cells : iterable of Cell
-        Of one data set.
+        Cells of one data set.
     table : path
-        The CSV file that they are kept in.
+        The CSV file of the cells.
     images : ImageSet
-        That set.
+        The data set.
     """
-    wanted, these = {cell.key: cell for cell in cells}, short_fingerprint(images)
+    expected, fingerprint = {cell.key: cell for cell in cells}, short_fingerprint(images)
     drawn: dict[tuple[int, int, bool, bool], tuple[str, int]] = {}
     for row in read_table(table):
-        cell = wanted.get(_key(row))
+        cell = expected.get(_key(row))
         if cell is None:
             continue
-        if row.get("images") not in ("", None, these):
+        if row.get("images") not in ("", None, fingerprint):
             raise ValueError(
-                f"{table} holds cells of other images or labels that are called {images.name}, "
-                "too; name another file as --out"
+                f"{table} contains cells of other images or labels with the name {images.name}; "
+                "use another file for --out"
             )
         draw = (cell.protocol, cell.seed, cell.unseen, cell.validation)
         if draw not in drawn:
@@ -89,31 +88,32 @@ def check_same_cells(cells: Iterable[Cell], table: Path, images: ImageSet) -> No
         split, count = drawn[draw]
         if row.get("split") not in ("", None, split):
             raise ValueError(
-                f"{table} holds cells of another split of {images.name} into queries, training "
-                "and database; name another file as --out"
+                f"{table} contains cells of another split of {images.name}; use another file for "
+                "--out"
             )
-        if row.get("version"):  # before there was one, rows had a part of the settings
-            assert images.labels is not None
-            now = settings_of(cell, items_in(images, count), class_count(images.labels))
-            _check_settings(cell, now, row, table)
+        if row.get("version"):  # rows without a version contain only a part of the settings
+            settings = settings_of(cell, items_in(images, count), images.labels)
+            _check_settings(cell, settings, row, table)
 
 
 def _check_settings(cell: Cell, settings: dict[str, Any], row: dict[str, str], table: Path) -> None:
-    """Raise a ValueError if a row was made with other settings than its cell has now."""
-    # A path may hold spaces.
-    then = dict(part.split("=", 1) for part in re.split(r" (?=\w+=)", row["options"]) if part)
-    # What one of them lacks is new, or not in use; objects are written with their address.
-    now = {
+    """Raise a ValueError if the settings in a row differ from the settings of its cell."""
+    # Split before names only, because values such as paths can contain spaces.
+    recorded = dict(part.split("=", 1) for part in re.split(r" (?=\w+=)", row["options"]) if part)
+    # Settings that are missing on one side are new or unused; objects have no stable text.
+    current = {
         name: str(value)
         for name, value in settings.items()
-        if name in then and isinstance(value, str | Real)
+        if name in recorded and isinstance(value, str | Real)
     }
-    other = [name for name, value in now.items() if value != then[name]]
-    if other:
-        made, here = (spell({name: some[name] for name in other}) for some in (then, now))
+    changed = [name for name, value in current.items() if value != recorded[name]]
+    if changed:
+        before, now = (
+            format_settings({name: each[name] for name in changed}) for each in (recorded, current)
+        )
         raise ValueError(
-            f"{table} holds {cell.title} on {cell.backbone} with {made}, and here it has {here}; "
-            "name another file as --out, or delete such rows"
+            f"{table} contains {cell.title} on {cell.backbone} with {before}, but the settings "
+            f"are now {now}; use another file for --out, or delete these rows"
         )
 
 

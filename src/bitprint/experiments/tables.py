@@ -1,4 +1,4 @@
-"""The paper's tables and figure as lists of cells, and ours beside theirs."""
+"""Tables and figure of the paper as lists of cells, and comparison with the paper."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SHALLOW = (
     "sdh",
     "fasth",
 )
-"""Methods that learn from features, in order of cost."""
+"""Shallow methods, in order of cost."""
 
 BELOW = 0.02
-"""By how much ours may fall short of the paper's before it is marked."""
+"""Difference in MAP below the paper from which an entry is marked."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,11 @@ class Experiment:
     Parameters
     ----------
     title : str
-    protocol : int
-        Setting 1 or 2.
+    protocol : {1, 2}
     shallow, deep : tuple of str
-        Rows: methods that learn from features, and those of `bitprint.experiments.deep`.
+        Rows of shallow methods, and rows of `bitprint.experiments.deep`.
     features : str, optional
-        What the former learn from; by default the features of the latters' network.
+        Input of shallow methods; by default the features of the network of deep methods.
     """
 
     title: str
@@ -65,7 +64,7 @@ EXPERIMENTS = {
     "table3": Experiment("Table 3", 1, shallow=SHALLOW),
     "figure1": Experiment("Figure 1", 1, deep=FIGURE1),
 }
-"""What `bitprint reproduce` can run."""
+"""Experiments of `bitprint reproduce`."""
 
 
 def experiment_cells(
@@ -82,24 +81,28 @@ def experiment_cells(
     labels: str | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
-    """List the cells of a table or figure in order of cost, split by split.
+    """Return the cells of a table or figure, ordered by split, then by cost.
 
     Parameters
     ----------
     name : str
         One of `EXPERIMENTS`.
     methods : str
-        "all", "shallow" or "deep" rows, or names with commas.
+        "all", "shallow" or "deep" rows, or comma-separated names.
     features : str, optional
-        What methods without a network learn from; the experiment's own by default.
+        Input of shallow methods; by default that of the experiment.
     backbone : str
-        The network of deep methods.
+        Network of deep methods.
     unseen : bool
-        Search among classes that are kept from training.
+        Evaluate on classes that are not used in training.
     changes : dict, optional
-        Options of deep methods to change, see `deep_cells`; one of them must be among the rows.
+        Options of deep methods to change, see `deep_cells`; requires a deep row.
     dataset, bits, splits, validation, labels
         As in `shallow_cells`.
+
+    Returns
+    -------
+    list of Cell
 
     Examples
     --------
@@ -132,18 +135,18 @@ def experiment_cells(
         changes=changes,
     )
     if changes and not deep:
-        raise ValueError("--set changes options of deep methods, and none of these rows is one")
-    once = {cell.key: cell for cell in (*shallow, *deep)}  # a row or length may be named twice
+        raise ValueError("--set changes options of deep methods, but all selected rows are shallow")
+    once = {cell.key: cell for cell in (*shallow, *deep)}  # a row or code length can be given twice
     return sorted(once.values(), key=lambda cell: cell.seed)
 
 
 def _learns_from_features(row: str) -> bool:
-    """Whether a row has no network; VDSH is a row of the deep ones, on their network's features."""
+    """Return whether a row is shallow; VDSH is listed as deep and uses network features."""
     return row != "vdsh" and issubclass(method(row.partition(" ")[0]), FeatureHasher)
 
 
 def _rows(name: str, methods: str) -> list[str]:
-    """Rows of an experiment by what a person typed."""
+    """Return the rows selected by the option --methods."""
     experiment = EXPERIMENTS[name]
     known = {
         "all": (*experiment.shallow, *experiment.deep),
@@ -151,10 +154,10 @@ def _rows(name: str, methods: str) -> list[str]:
         "deep": experiment.deep,
     }
     if methods in known and not known[methods]:
-        raise ValueError(f"{name} has no {methods} rows; name methods to add some, with commas")
+        raise ValueError(f"{name} has no {methods} rows; give names of methods, comma-separated")
     rows = list(known.get(methods, [row.strip() for row in methods.split(",")]))
     for row in rows:
-        method(row.partition(" ")[0])  # An unknown one is refused before any work.
+        method(row.partition(" ")[0])  # raises a ValueError for an unknown method
     return rows
 
 
@@ -170,28 +173,31 @@ def shallow_cells(
     unseen: bool = False,
     labels: str | None = None,
 ) -> list[Cell]:
-    """List the cells of Table 1 (features "gist") or Table 3 (features of a network).
+    """Return the cells of Table 1 (features "gist") or Table 3 (features of a network).
 
     Parameters
     ----------
     dataset : str
-        A name or a folder that `bitprint.data.open_images` knows.
+        A name or folder for `bitprint.data.open_images`.
     methods : sequence of str
-    protocol : int
-        Setting 1 or 2.
+    protocol : {1, 2}
     features : str
         See `bitprint.features.extract`.
     bits : sequence of int, optional
-        The table's columns by default.
+        By default the columns of the table.
     splits : int
-        How many random splits; the seeds are 0, 1, 2 and so on. Where the set has its own split,
-        they vary the methods alone.
+        Number of random splits; their seeds are 0, 1, 2 and so on. If the set has its own split,
+        the seeds change only the methods.
     validation : bool
-        Measure on held-out training images.
+        Evaluate on held-out training images.
     unseen : bool
-        Search among classes that are kept from training.
+        Evaluate on classes that are not used in training.
     labels : str, optional
-        A CSV file with the labels of a folder's images.
+        CSV file with the labels of the images in a folder.
+
+    Returns
+    -------
+    list of Cell
     """
     return [
         Cell(
@@ -211,7 +217,7 @@ def shallow_cells(
 
 
 class Entry(NamedTuple):
-    """MAP of one row at one length: ours, one figure for each seed, and the paper's."""
+    """MAP of one row at one code length: one value for each seed, and the value in the paper."""
 
     variant: str
     backbone: str
@@ -221,22 +227,22 @@ class Entry(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean over the seeds."""
+        """Mean over seeds."""
         return mean(self.maps)
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over the seeds; None for a single one."""
+        """Standard deviation over seeds; None for a single seed."""
         return stdev(self.maps) if len(self.maps) > 1 else None
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's, to the three decimals that the paper prints."""
+        """Difference to the paper, both rounded to three decimals as in the paper."""
         return None if self.paper is None else round(round(self.mean, 3) - self.paper, 3)
 
     @property
     def verdict(self) -> str:
-        """How ours stands to the paper's: reached, near or below; empty where it prints none."""
+        """Comparison with the paper: reached, near or below; empty if the paper has no value."""
         if self.difference is None:
             return ""
         if self.difference >= 0:
@@ -244,7 +250,7 @@ class Entry(NamedTuple):
         return "below" if self.difference < -BELOW else "near"
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, in types that `json.dumps` takes."""
+        """Return the entry in types for `json.dumps`."""
         derived = ("mean", "spread", "difference", "verdict")
         return self._asdict() | {name: getattr(self, name) for name in derived}
 
@@ -253,52 +259,60 @@ class Entry(NamedTuple):
         return f"{self.mean:.3f}{spread}"
 
 
-def summarise(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[int, Entry]]:
-    """Gather the rows of a table of cells by (variant, backbone), then by bits.
+def summarize(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[int, Entry]]:
+    """Group the rows of a table by (variant, backbone), then by bits.
 
     Parameters
     ----------
     rows : iterable of dict
-        All of one data set and setting. Of several with the same seed the last counts.
+        Rows of one data set and protocol. Of rows with the same seed the last one is used.
+
+    Returns
+    -------
+    dict of dict of Entry
     """
-    figures: dict[tuple[str, str], dict[int, dict[str, dict[str, Any]]]] = {}
+    groups: dict[tuple[str, str], dict[int, dict[str, dict[str, Any]]]] = {}
     for row in rows:
-        by_bits = figures.setdefault((row["variant"], row["backbone"]), {})
+        by_bits = groups.setdefault((row["variant"], row["backbone"]), {})
         by_bits.setdefault(int(row["bits"]), {})[str(row["seed"])] = row
     return {
         line: {bits: _entry(line, bits, [*cells.values()]) for bits, cells in by_bits.items()}
-        for line, by_bits in figures.items()
+        for line, by_bits in groups.items()
     }
 
 
 def _entry(line: tuple[str, str], bits: int, cells: list[dict[str, Any]]) -> Entry:
-    theirs = cells[0]["paper_map"]
+    paper = cells[0]["paper_map"]
     maps = tuple(float(cell["map"]) for cell in cells)
-    return Entry(*line, bits, maps, float(theirs) if theirs else None)
+    return Entry(*line, bits, maps, float(paper) if paper else None)
 
 
 _STYLES = {"reached": "green", "near": "", "below": "red", "": ""}
 
 
 def compare(rows: Iterable[dict[str, Any]], title: str) -> Table:
-    """Lay out MAP beside the paper's: mean and spread over the seeds, one line per method.
+    """Return a table of MAP and the MAP in the paper: mean and standard deviation over seeds.
 
-    Ours is green where it reaches the paper's and red where it is more than `BELOW` short of it.
+    Entries that reach the paper are green; entries more than `BELOW` below it are red.
 
     Parameters
     ----------
     rows : iterable of dict
-        Rows of a table of cells, all of one data set and setting.
+        Rows of a table of cells, all of one data set and protocol.
     title : str
+
+    Returns
+    -------
+    rich.table.Table
     """
-    lines = summarise(rows)
+    lines = summarize(rows)
     lengths = sorted({bits for entries in lines.values() for bits in entries})
     table = Table("method", "on", *(f"{length} bits" for length in lengths), title=title)
     for (name, backbone), entries in lines.items():
         found = [entries.get(length) for length in lengths]
-        ours = [Text(str(each), _STYLES[each.verdict]) if each else "" for each in found]
-        theirs = [f"{each.paper:.3f}" if each and each.paper else "" for each in found]
-        table.add_row(name, backbone, *ours)
-        if any(theirs):
-            table.add_row("  paper", "", *theirs, style="dim")
+        measured = [Text(str(each), _STYLES[each.verdict]) if each else "" for each in found]
+        paper = [f"{each.paper:.3f}" if each and each.paper else "" for each in found]
+        table.add_row(name, backbone, *measured)
+        if any(paper):
+            table.add_row("  paper", "", *paper, style="dim")
     return table

@@ -1,4 +1,4 @@
-"""Feature vectors of images, for methods that learn from those: pixels, GIST, or a network's."""
+"""Feature vectors of images: pixels, GIST, or the features of a backbone."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from bitprint.nets import Trunk, list_backbones
 __all__ = ["cached_features", "deep_features", "extract", "gist"]
 
 _VERSION = 1
-"""To be raised when the same images and weights begin to give other features."""
+"""Increase this if the same images and weights produce other features."""
 
 
 def extract(
     images: ImageSet, name: str, *, progress: Progress | None = None
 ) -> NDArray[np.float32]:
-    """Features of images by name, computed once and kept in the folder "features" of `data_home`.
+    """Return the features of images by name, cached in the folder "features" of `data_home`.
 
-    The parts of a split are best cut from the features of the whole set, which are then computed
+    For a split, extract the features of the whole set and index them, so that they are computed
     once for all splits: ``extract(images, "gist")[split.queries]``.
 
     Parameters
     ----------
     images : ImageSet
     name : str
-        "pixels", from 0 to 1; "gist", at the images' own size; or a backbone of
-        `bitprint.nets.create_trunk` that takes images, such as "efficientnet-lite0". The features
-        of a network are computed anew when its weights change.
+        "pixels", scaled to 0..1; "gist", at the size of the images; or an image backbone of
+        `bitprint.nets.create_trunk`, such as "efficientnet-lite0". The features of a backbone are
+        computed again if its weights change.
     progress : callable, optional
-        Called with how many images are done, and N; not called when nothing is computed.
+        Called with the number of images done, and N. Not called for cached features.
 
     Returns
     -------
     ndarray of float32, shape (N, d)
-        Memory-mapped and read-only, but for pixels, which are never stored a second time.
+        Memory-mapped and read-only, except for "pixels", which are not cached.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def extract(
 
 
 def width(images: ImageSet, name: str) -> int:
-    """Length of the features of a name, d, without computing any; see `extract`.
+    """Return the number of features d without computing them; see `extract`.
 
     Examples
     --------
@@ -77,20 +77,18 @@ def width(images: ImageSet, name: str) -> int:
 
 
 def check_features(name: str) -> None:
-    """Raise a ValueError unless `extract` knows the name of features.
+    """Raise a ValueError if `name` is not a name of features for `extract`.
 
     Examples
     --------
     >>> check_features("gist")
     >>> check_features("sift")
     Traceback (most recent call last):
-    ValueError: unknown features 'sift'; there are: pixels, gist, and the backbones mlp, small, ...
+    ValueError: unknown features 'sift'; choose from pixels, gist, alexnet, alexnet-skip, ...
     """
     if name not in ("pixels", "gist") and name.partition(":")[0] not in list_backbones():
         backbones = ", ".join(list_backbones())
-        raise ValueError(
-            f"unknown features {name!r}; there are: pixels, gist, and the backbones {backbones}"
-        )
+        raise ValueError(f"unknown features {name!r}; choose from pixels, gist, {backbones}")
 
 
 def _trunk_of(images: ImageSet, name: str) -> Trunk:

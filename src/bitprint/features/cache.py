@@ -1,4 +1,4 @@
-"""Features on disk: computed once for the same images, then memory-mapped."""
+"""Cache of features on disk, memory-mapped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bitprint.data.home import data_home
 from bitprint.data.images import ImageSet
-from bitprint.files import no_part_left
+from bitprint.utils.files import no_part_left
 
 _READ_ROWS = 1024
 
@@ -21,18 +21,17 @@ _READ_ROWS = 1024
 def cached_features(
     images: ImageSet, name: str, compute: Callable[[ImageSet], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
-    """Return `compute(images)`, from the folder "features" of `data_home` if it is there.
+    """Return `compute(images)`, cached in the folder "features" of `data_home`.
 
     Parameters
     ----------
     images : ImageSet
-        All pixels count, in their order; ids and labels do not, for features do not depend on
-        them. A subset is a set of its own: to cut one up, take the features of the whole and
-        index them.
+        The cache key includes all pixels in their order, but not ids and labels. A subset has a
+        separate entry; to avoid this, index the features of the whole set.
     name : str
-        What is computed, with its version: the same name and images must mean the same features.
+        Name and version of the features. The same name and images must give the same features.
     compute : callable
-        Takes the images, returns float32 of shape (N, d).
+        Maps the images to a float32 array of shape (N, d).
 
     Returns
     -------
@@ -53,23 +52,23 @@ def cached_features(
     computing
     [[5.0, 5.0, 5.0], [5.0, 5.0, 5.0], [5.0, 5.0, 5.0]]
     """
-    file = _place(images, name)
+    file = _cache_path(images, name)
     if not file.exists():
         features = compute(images)
         if features.dtype != np.float32 or features.ndim != 2 or len(features) != len(images):
             raise ValueError(
-                f"features of {len(images)} images are float32 of shape ({len(images)}, d), "
-                f"{name} gave {features.dtype} of shape {features.shape}"
+                f"features of {len(images)} images must be float32 of shape ({len(images)}, d), "
+                f"{name} returned {features.dtype} of shape {features.shape}"
             )
         _write(file, features)
     return _read(file, len(images))
 
 
 def pixel_digest(images: ImageSet) -> str:
-    """SHA-256 over size and pixels of all images, in their order.
+    """Return the SHA-256 of the size and the pixels of all images, in their order.
 
-    `ImageSet.fingerprint` looks at a few images of a large set; a cache that did would serve old
-    features for a picture that was replaced.
+    `ImageSet.fingerprint` samples a large set. A cache key must not, or replacing an image could
+    return old features.
 
     Examples
     --------
@@ -83,7 +82,7 @@ def pixel_digest(images: ImageSet) -> str:
     return digest.hexdigest()
 
 
-def _place(images: ImageSet, name: str) -> Path:
+def _cache_path(images: ImageSet, name: str) -> Path:
     key = hashlib.sha256(f"{pixel_digest(images)} {name}".encode()).hexdigest()[:24]
     readable = re.sub(r"[^A-Za-z0-9]+", "-", name)[:32].strip("-")
     return data_home() / "features" / f"{readable}-{key}.npy"
@@ -107,8 +106,8 @@ def _read(file: Path, count: int) -> NDArray[np.float32]:
     try:
         features: NDArray[np.float32] = np.lib.format.open_memmap(file, "r")
         if features.dtype != np.float32 or features.ndim != 2 or len(features) != count:
-            raise ValueError(f"it holds {features.dtype} of shape {features.shape}")
-    except Exception as error:  # damaged bytes make NumPy raise almost anything
+            raise ValueError(f"found {features.dtype} of shape {features.shape}")
+    except Exception as error:  # NumPy raises many types for damaged files
         raise ValueError(
             f"{file}: the cached features of {count} images are damaged ({error}); delete this file"
         ) from error

@@ -1,4 +1,4 @@
-"""Features of a network, such as one pretrained on ImageNet."""
+"""Features of a backbone, such as a network pretrained on ImageNet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import nn
 from bitprint.data.decoding import Progress
 from bitprint.data.feed import Feed, item_shape
 from bitprint.data.images import ImageSet
-from bitprint.devices import pick_device
 from bitprint.nets import Trunk, create_trunk
 from bitprint.nets.network import HashNetwork
+from bitprint.utils.devices import pick_device
 
 
 def deep_features(
@@ -26,20 +26,21 @@ def deep_features(
     batch_size: int = 128,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """Features that a backbone gives for images, with its own preprocessing.
+    """Compute the features of a backbone for images, including its preprocessing.
 
     Parameters
     ----------
     images : ImageSet or ndarray of uint8, shape (N, height, width, 3)
     backbone : str or Trunk
-        A name that `bitprint.nets.create_trunk` knows, or a network. One without pretrained
-        weights gets random ones, the same in every call.
+        A name for `bitprint.nets.create_trunk`, or a network. Without pretrained weights, the
+        weights are random but the same in every call.
     device : str
-        "auto" takes a GPU where there is one. There the network computes in bfloat16, so that
-        its features agree with those of a CPU to two or three digits.
+        "auto" uses a GPU if available. On a GPU the network runs in bfloat16, and its features
+        agree with those of a CPU to two or three digits.
     batch_size : int
+        Images per batch, at least 1.
     progress : callable, optional
-        Called with how many images are done, and N.
+        Called with the number of images done, and N.
 
     Returns
     -------
@@ -51,7 +52,7 @@ def deep_features(
     (3, 256)
     """
     if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
     if not isinstance(images, ImageSet):
         images = ImageSet(np.asarray(images))
     place = pick_device(device)
@@ -70,7 +71,7 @@ def deep_features(
 
 
 def trunk_for(images: ImageSet, backbone: str) -> Trunk:
-    """Build a backbone for images of their size; weights that it has to draw are always the same.
+    """Build a backbone for the size of the images; random weights use a fixed seed.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def trunk_for(images: ImageSet, backbone: str) -> Trunk:
 
 
 def trunk_digest(trunk: Trunk) -> str:
-    """SHA-256 over architecture, preprocessing and weights: equal for networks that agree.
+    """Return the SHA-256 of architecture, preprocessing and weights of a backbone.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""GIST: the 512 numbers of the spatial envelope (Oliva & Torralba, 2001), many images at once."""
+"""GIST: the spatial envelope (Oliva & Torralba, 2001), 512 features per image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from bitprint.data.decoding import Progress
 from bitprint.data.images import ImageSet
-from bitprint.parallel import on_every_core
+from bitprint.utils.parallel import on_every_core
 
 Planes = NDArray[np.float32]
 
@@ -21,16 +21,16 @@ FEATURES = SCALES * ORIENTATIONS * CELLS * CELLS
 
 PREFILTER_PADDING = 5
 PREFILTER_CYCLES = 4
-"""Where the gain of the prefilter's low-pass is a half, in cycles per (padded) image."""
+"""Frequency at which the gain of the prefilter's low-pass is 0.5, in cycles per padded image."""
 
 FILTER_PADDING = 32
 TOP_FREQUENCY, SCALE_RATIO = 0.3, 1.85
-"""Centre of the finest scale in cycles per pixel, and its ratio to that of the next."""
+"""Center frequency of the finest scale in cycles per pixel, and its ratio to the next scale's."""
 
 _NEGLIGIBLE = 1e-7
-"""Gains below this are lost in float32 beside the peak of a filter, which is 1."""
+"""Smaller gains are negligible in float32; the peak of a filter is 1."""
 _BATCH_PIXELS = 2**17
-"""Of a batch, padded: its spectra and the responses to a filter stay in a core's cache."""
+"""Padded pixels per batch, so that spectra and filter responses fit into a core's cache."""
 _ROUND = 32
 """Batches between two calls of `progress`."""
 
@@ -41,21 +41,21 @@ def gist(
     size: int | None = None,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """GIST descriptors, as the authors' LMgist computes them with 8 orientations at 4 scales.
+    """Compute GIST descriptors as the authors' LMgist with 8 orientations at 4 scales.
 
-    The grey image is whitened and its local contrast evened out; then the magnitude of each of
-    32 Gabor-like filters is averaged over the cells of a 4 x 4 grid. The result is not
-    normalised; a constant image gives zeros.
+    The gray image is whitened and its local contrast is normalized. Then the magnitude of each of
+    32 Gabor-like filters is averaged over the cells of a 4 x 4 grid. The result is not normalized;
+    it is zero for a constant image.
 
     Parameters
     ----------
     images : ImageSet or ndarray of uint8, shape (N, height, width, 3)
         RGB. Square, unless `size` is given.
     size : int, optional
-        Resize the images (bilinear, to a square) to this height and width first; they keep their
-        own by default. Descriptors of different sizes are not comparable.
+        Resize the images (bilinear, to a square) to this height and width first. By default they
+        keep their size. Descriptors of different sizes are not comparable.
     progress : callable, optional
-        Called with how many images are done, and N.
+        Called with the number of images done, and N.
 
     Returns
     -------
@@ -82,12 +82,12 @@ def gist(
     height, width = images.size
     side = height if size is None else size
     if size is None and height != width:
-        raise ValueError(f"GIST needs square images, got {height} x {width}; give a size")
+        raise ValueError(f"GIST needs square images, got {height} x {width}; set size")
     if side < CELLS:
         raise ValueError(f"GIST needs images of at least {CELLS} x {CELLS} pixels, got {side}")
     bank = FilterBank(side)
     features = np.empty((len(images), FEATURES), np.float32)
-    # Each thread has images of its own, so threads within a product would only be in the way.
+    # Images are divided among threads, so matrix products must not start more threads.
     with threadpool_limits(1, user_api="blas"):
         for start in range(0, len(images), _ROUND * bank.batch):
             stop = min(start + _ROUND * bank.batch, len(images))
@@ -99,38 +99,39 @@ def gist(
 
 def _describe(images: ImageSet, bank: FilterBank) -> Planes:
     def work(rows: slice) -> Planes:
-        return bank.energies(prefilter(grey_squares(images.read(rows), bank.side)))
+        return bank.energies(prefilter(gray_squares(images.read(rows), bank.side)))
 
     return np.concatenate(on_every_core(work, len(images), bank.batch))
 
 
-def grey_squares(pixels: NDArray[np.uint8], side: int) -> Planes:
-    """(n, height, width, 3) -> grey (n, side, side), each image stretched to 0..255."""
-    grey: NDArray = pixels.mean(axis=3, dtype=np.float32)
-    height, width = grey.shape[1:]
+def gray_squares(pixels: NDArray[np.uint8], side: int) -> Planes:
+    """(n, height, width, 3) -> gray (n, side, side), each image stretched to 0..255."""
+    gray: NDArray = pixels.mean(axis=3, dtype=np.float32)
+    height, width = gray.shape[1:]
     if (height, width) != (side, side):
-        # Dark first: weights add up to 1 but for rounding, which would show in a flat image.
-        grey -= grey.min(axis=(1, 2), keepdims=True)
-        grey = bilinear_weights(height, side) @ grey @ bilinear_weights(width, side).T
-    grey -= grey.min(axis=(1, 2), keepdims=True)
-    grey *= 255 / np.maximum(1, grey.max(axis=(1, 2), keepdims=True))
-    return grey
+        # Subtract the minimum first: the weights sum to 1 except for rounding, which would add
+        # texture to a constant image.
+        gray -= gray.min(axis=(1, 2), keepdims=True)
+        gray = bilinear_weights(height, side) @ gray @ bilinear_weights(width, side).T
+    gray -= gray.min(axis=(1, 2), keepdims=True)
+    gray *= 255 / np.maximum(1, gray.max(axis=(1, 2), keepdims=True))
+    return gray
 
 
 def bilinear_weights(before: int, after: int) -> Planes:
-    """Matrix (after, before) that resizes a line; when it shrinks, its triangles are wider."""
+    """Return the matrix (after, before) that resizes a line, with antialiasing when shrinking."""
     ratio = before / after
-    centres = (np.arange(after) + 0.5) * ratio
-    distances = np.abs(np.arange(before) + 0.5 - centres[:, None])
+    centers = (np.arange(after) + 0.5) * ratio
+    distances = np.abs(np.arange(before) + 0.5 - centers[:, None])
     weights = np.maximum(0, 1 - distances / max(1, ratio)).astype(np.float32)
     scaled: Planes = weights / weights.sum(axis=1, keepdims=True)
     return scaled
 
 
-def prefilter(grey: Planes) -> Planes:
+def prefilter(gray: Planes) -> Planes:
     """Take the logarithm, remove low frequencies and divide by the local contrast."""
-    side = grey.shape[1]
-    x = mirror(np.log1p(grey), PREFILTER_PADDING, PREFILTER_PADDING)
+    side = gray.shape[1]
+    x = mirror(np.log1p(gray), PREFILTER_PADDING, PREFILTER_PADDING)
     x = mirror(x, 0, x.shape[1] % 2)
     count = x.shape[1]
     across, down = frequencies(count)
@@ -144,7 +145,7 @@ def prefilter(grey: Planes) -> Planes:
 
 
 class Filter(NamedTuple):
-    """One filter, cut to the rows and columns of the spectrum where it lets anything through."""
+    """One filter, cropped to the rows and columns of the spectrum with nonzero gain."""
 
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -154,9 +155,9 @@ class Filter(NamedTuple):
 class FilterBank:
     """The 32 filters for images of side x side pixels.
 
-    The images are mirrored at their borders by 32 pixels, and the responses there dropped. As
-    few of the padded response remain, and a filter passes few frequencies, the inverse transform
-    is faster as two thin matrix products than as an FFT.
+    The images are padded by 32 mirrored pixels, and the responses in the padding are dropped.
+    Since only part of the response is needed and a filter passes few frequencies, two small matrix
+    products are faster than an inverse FFT.
     """
 
     def __init__(self, side: int) -> None:
@@ -188,22 +189,22 @@ class FilterBank:
 
 
 def filter_gain(across: NDArray, down: NDArray, scale: int, orientation: int) -> NDArray:
-    """Gain at the given frequencies, in cycles per pixel: a Gaussian in radius and in angle."""
-    centre = TOP_FREQUENCY / SCALE_RATIO**scale
+    """Return the gain at frequencies in cycles per pixel: a Gaussian in radius and angle."""
+    center = TOP_FREQUENCY / SCALE_RATIO**scale
     radius = np.hypot(across, down)
     angle = np.arctan2(down, across) + np.pi * orientation / ORIENTATIONS
     angle = np.where(angle > np.pi, angle - 2 * np.pi, angle)
-    gain: NDArray = np.exp(-3.5 * (radius / centre - 1) ** 2 - 2 * np.pi * angle**2)
+    gain: NDArray = np.exp(-3.5 * (radius / center - 1) ** 2 - 2 * np.pi * angle**2)
     return gain
 
 
 def mirror(images: Planes, before: int, after: int) -> Planes:
-    """Pad (n, side, side) by its own mirror images, the outermost pixels repeated."""
+    """Pad (n, side, side) symmetrically; the outermost pixels are repeated."""
     return np.pad(images, ((0, 0), (before, after), (before, after)), "symmetric")
 
 
 def frequencies(count: int) -> tuple[NDArray, NDArray]:
-    """Frequencies of a count x count spectrum in cycles per image, shapes (1, n) and (n, 1)."""
+    """Return the frequencies of a spectrum in cycles per image, shapes (1, n) and (n, 1)."""
     cycles = np.fft.fftfreq(count, 1 / count)
     return cycles[None, :], cycles[:, None]
 
@@ -215,7 +216,7 @@ def _cut(gain: NDArray) -> Filter:
 
 
 def _cell_averages(side: int) -> Planes:
-    """Matrix (4, side) whose rows average over the quarters of a line."""
+    """Return the matrix (4, side) whose rows average over the quarters of a line."""
     edges = [side * cell // CELLS for cell in range(CELLS + 1)]
     averages = np.zeros((CELLS, side), np.float32)
     for cell, (start, stop) in enumerate(pairwise(edges)):

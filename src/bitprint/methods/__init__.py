@@ -1,19 +1,25 @@
-"""The hashing methods, one file each; `create` and `load` make them by name."""
+"""The hashing methods, one file each; `create` and `load` return them by name."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from torch import nn
 
-from bitprint.arguments import check_seed, plain
-from bitprint.devices import pick_device
 from bitprint.methods._base import FeatureHasher, Hasher
 from bitprint.methods._deep import DeepHasher
 from bitprint.methods._options import check_kinds, check_names
-from bitprint.methods._registry import METHODS, list_methods, method, register_method
+from bitprint.methods._registry import (
+    METHODS,
+    list_methods,
+    method,
+    register_method,
+    sort_methods,
+)
 from bitprint.methods._store import (
     check_about,
     find_model,
@@ -21,72 +27,15 @@ from bitprint.methods._store import (
     read_files,
     unpack_files,
 )
-from bitprint.methods.bre import BRE
-from bitprint.methods.classifier import Classifier
-from bitprint.methods.cnnh import CNNH, CNNHPlus
-from bitprint.methods.dhn import DHN
-from bitprint.methods.dlbhc import DLBHC
-from bitprint.methods.dpsh import DPSH
-from bitprint.methods.dqn import DQN
-from bitprint.methods.drsch import DRSCH, DSCH
-from bitprint.methods.dsdh import DSDH
-from bitprint.methods.dsdh_ablations import DSDHA, DSDHB, DSDHC
-from bitprint.methods.dsprh import DSPRH
-from bitprint.methods.dsrh import DSRH
-from bitprint.methods.dtsh import DTSH
-from bitprint.methods.fasth import FastH
-from bitprint.methods.itq import ITQ
-from bitprint.methods.klsh import KLSH
-from bitprint.methods.ksh import KSH
-from bitprint.methods.lfh import LFH
-from bitprint.methods.lsh import LSH
-from bitprint.methods.ninh import NINH
-from bitprint.methods.nmlsh import NMLSH
-from bitprint.methods.oph import OPH
-from bitprint.methods.sblsh import SBLSH
-from bitprint.methods.sdh import SDH
-from bitprint.methods.sh import SH
-from bitprint.methods.splh import SPLH
-from bitprint.methods.ssdh import SSDH
-from bitprint.methods.vdsh import VDSH
 from bitprint.nets.module import Module
 from bitprint.training.plan import Training
+from bitprint.utils.arguments import check_seed, plain
+from bitprint.utils.devices import pick_device
+from bitprint.utils.discovery import decorated_classes
 
 __all__ = [
-    "BRE",
-    "CNNH",
-    "DHN",
-    "DLBHC",
-    "DPSH",
-    "DQN",
-    "DRSCH",
-    "DSCH",
-    "DSDH",
-    "DSDHA",
-    "DSDHB",
-    "DSDHC",
-    "DSPRH",
-    "DSRH",
-    "DTSH",
-    "ITQ",
-    "KLSH",
-    "KSH",
-    "LFH",
-    "LSH",
     "METHODS",
-    "NINH",
-    "NMLSH",
-    "OPH",
-    "SBLSH",
-    "SDH",
-    "SH",
-    "SPLH",
-    "SSDH",
-    "VDSH",
-    "CNNHPlus",
-    "Classifier",
     "DeepHasher",
-    "FastH",
     "FeatureHasher",
     "Hasher",
     "create",
@@ -97,19 +46,16 @@ __all__ = [
     "register_method",
 ]
 
-_DATA_INDEPENDENT = (LSH, SBLSH, KLSH, NMLSH)
-_UNSUPERVISED = (SH, ITQ)
-_SUPERVISED = (BRE, KSH, SPLH, FastH, LFH, SDH, OPH, VDSH)
-_DEEP = (CNNH, CNNHPlus, NINH, DSRH, DSCH, DRSCH, DQN, DHN, DPSH, DTSH, DLBHC, SSDH, DSPRH)
-_DSDH = (DSDH, DSDHA, DSDHB, DSDHC)
-_BASELINES = (Classifier,)
-
-for _cls in (*_DATA_INDEPENDENT, *_UNSUPERVISED, *_SUPERVISED, *_DEEP, *_DSDH, *_BASELINES):
-    register_method(_cls)
+# Import the modules of this folder that register a method, and export their classes.
+_BUILT_IN = decorated_classes(Path(__file__).parent, "register_method")
+for _class, _module in _BUILT_IN.items():
+    globals()[_class] = getattr(import_module(f"{__name__}.{_module}"), _class)
+__all__ += _BUILT_IN.keys()
+sort_methods()
 
 
 def create(name: str, bits: int, **options: Any) -> Hasher:
-    """Make a hasher that is not yet fitted.
+    """Create an unfitted hasher.
 
     Parameters
     ----------
@@ -118,8 +64,8 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
     bits : int
         Length of the codes.
     **options
-        Arguments of the method's class. Every method takes a `seed` from 0 to 2^63 - 1, even one
-        that draws nothing at random.
+        Arguments of the method's class. Every method accepts a `seed` from 0 to 2^63 - 1, also a
+        method without randomness.
 
     Examples
     --------
@@ -141,14 +87,15 @@ def create(name: str, bits: int, **options: Any) -> Hasher:
 
 
 def load(folder: str | os.PathLike[str], *, backbone: nn.Module | None = None) -> Hasher:
-    """Load a model that `Hasher.save` wrote, or one that comes with Bitprint, by its name.
+    """Load a saved model.
 
     Parameters
     ----------
     folder : path
+        Folder written by `Hasher.save`, or the name of a model that is included in Bitprint.
     backbone : Module, optional
-        For a model that was trained with ``backbone=module``: a module of the same class. A copy
-        of it gets the stored weights. What its code does is not stored.
+        For a model that was trained with ``backbone=module``: a module of the same class. The
+        stored weights are loaded into a copy of it. The code of the module is not stored.
 
     Examples
     --------
@@ -168,7 +115,7 @@ def load(folder: str | os.PathLike[str], *, backbone: nn.Module | None = None) -
 
 
 def load_bytes(data: bytes, *, backbone: nn.Module | None = None) -> Hasher:
-    """Load a model from the bytes that `Hasher.to_bytes` returned.
+    """Load a model from the bytes returned by `Hasher.to_bytes`.
 
     Parameters
     ----------
@@ -192,13 +139,14 @@ def load_files(
     *,
     backbone: nn.Module | None = None,
 ) -> Hasher:
-    """Load a model from the contents of `model.json` and `model.safetensors`, by these names.
+    """Load a model from the contents of its two files.
 
     Parameters
     ----------
     files : dict of str to bytes
+        Contents of `model.json` and `model.safetensors`, with these names as keys.
     place : path, optional
-        Where the files are, for the errors.
+        Location of the files, used in error messages.
     backbone : Module, optional
         As in `load`.
 
@@ -222,17 +170,17 @@ def load_files(
             options["device"] = _device_here(options["device"])
         hasher = cls(**options)
         hasher._restore(arrays, document["fitted"])
-    except Exception as error:  # values that do not fit make methods raise almost anything
-        reason = " ".join(str(error).split())  # torch writes a line for each tensor
+    except Exception as error:  # invalid values can raise almost any exception
+        reason = " ".join(str(error).split())  # torch reports one line per tensor
         where = f"{place}: " if str(place) else ""
         given = "model.json" if backbone is None else "model.json with the given backbone"
-        raise ValueError(f"{where}{given} does not describe its weights ({reason})") from error
+        raise ValueError(f"{where}{given} does not match the weights ({reason})") from error
     hasher._about = check_about(place, document)
     return hasher
 
 
 def _device_here(name: str) -> str:
-    """Return a device that a model was stored with, or "auto" where this machine lacks it."""
+    """Return the stored device name, or "auto" if this machine has no such device."""
     try:
         pick_device(name)
     except ValueError:
@@ -243,7 +191,7 @@ def _device_here(name: str) -> str:
 def _check_module(
     folder: str | os.PathLike[str], document: dict[str, Any], backbone: nn.Module | None
 ) -> None:
-    """Raise a ValueError unless a module is given for a model that needs one, and only then."""
+    """Raise a ValueError if a module is missing for a model that needs one, or superfluous."""
     fitted = document.get("fitted")
     trunk = fitted.get("trunk") if isinstance(fitted, dict) else None
     stored = trunk if isinstance(trunk, dict) and trunk.get("name") == Module.name else None
@@ -259,19 +207,20 @@ def _check_module(
         raise ValueError(f"backbone must be a torch module, got {type(backbone).__name__}")
     if stored is not None and backbone is None:
         raise ValueError(
-            f"{where}this model needs its module, a {stored.get('class')}: {call}, backbone=module)"
+            f"{where}this model needs a {stored.get('class')} as its backbone: {call}, "
+            "backbone=module)"
         )
     if stored is None and backbone is not None:
-        raise ValueError(f"{where}this model needs no module: {call})")
+        raise ValueError(f"{where}this model takes no backbone: {call})")
 
 
 def _kinds(cls: type[Hasher]) -> dict[str, Any]:
-    """The options of a method, with their annotations; one that has none takes anything."""
+    """Return the options of a method with their annotations; without annotation, `object`."""
     annotations: dict[str, Any] = {}
     for owner in (DeepHasher, cls) if issubclass(cls, DeepHasher) else (cls,):
         try:
             annotations |= get_type_hints(owner.__init__)
-        except NameError:  # a name that a method of one's own imports for type checkers alone
+        except NameError:  # the annotation uses a name imported under TYPE_CHECKING
             continue
     kinds = {"seed": int} | {n: annotations.get(n, object) for n in cls._get_param_names()}
     kinds.pop("bits", None)

@@ -1,4 +1,4 @@
-"""Hasher: what all methods have in common. They fit, encode and save."""
+"""Hasher, the base class of all methods: fit, encode and save."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bitprint.arguments import check_seed, plain
 from bitprint.codes import Codes, check_bits
 from bitprint.data.feed import item_shape
 from bitprint.data.images import ImageSet
@@ -23,24 +22,31 @@ from bitprint.data.vectors import as_features
 from bitprint.evaluation.leave_one_out import leave_one_out_map
 from bitprint.methods._store import pack_files, to_files, write_model
 from bitprint.supervision import check_labels, check_several_classes
+from bitprint.utils.arguments import check_seed, plain
 
-_BLOCK = 8192  # rows that are projected at a time
+_BLOCK = 8192  # rows per call of _project
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
-    """A method that turns images or features into codes of K bits.
+    """Base class of methods that encode images or features as codes of K bits.
 
-    It is a scikit-learn transformer, from images or features to codes as numbers. A constructor
-    stores its arguments and nothing else; what `fit` learns ends in an underscore.
+    A hasher is a scikit-learn transformer. The constructor only stores its arguments; attributes
+    that `fit` sets end in an underscore.
 
     Attributes
     ----------
     name : str
-        Its name in the registry.
+        Name in the registry.
     supervision : {"none", "labels"}
-        What `fit` needs besides the data.
+        Whether `fit` needs labels.
     reference : str
-        The paper that describes it.
+        Paper that describes the method: authors, venue and year.
+    title : str
+        Name in headings; by default the name of the class.
+    group : {"data-independent", "unsupervised", "supervised", "deep", "baseline"}
+        Section in which the method is listed; by default according to `supervision`.
+    year : int or None
+        Year of the reference.
 
     Examples
     --------
@@ -65,14 +71,17 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     name: ClassVar[str]
     supervision: ClassVar[Literal["none", "labels"]]
     reference: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    group: ClassVar[str] = ""
+    year: ClassVar[int | None] = None
 
     bits: int
 
-    _fitted_bits: int | None = None  # of a method that writes its own `fit`
+    _fitted_bits: int | None = None  # None if a subclass overrides `fit` without setting it
 
     @property
     def about(self) -> dict[str, Any]:
-        """Facts about the training, such as its data, that are saved with the model.
+        """Facts about the training, such as the data set; saved with the model.
 
         Examples
         --------
@@ -86,54 +95,54 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     @abstractmethod
     def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
-        """Learn from N images or features (N, d), and their labels.
+        """Fit the method to N images or features (N, d) and their labels.
 
         Parameters
         ----------
         X : ImageSet, array, path, list of PIL images, torch Dataset, ...
-            All that `bitprint.data.inputs.read_inputs` reads.
+            Any input of `bitprint.data.inputs.read_inputs`.
         y : array_like, optional
             (N,) class numbers or names, or (N, c) zeros and ones; by default the labels of the
             image set, the folder or the dataset.
         labels : array_like, optional
-            The former name of `y`.
+            Deprecated: the former name of `y`.
         """
 
     @abstractmethod
     def project(self, data: Data) -> NDArray[np.float32]:
-        """Real-valued outputs, shape (N, K), whose signs are the codes."""
+        """Return real-valued outputs, shape (N, K); their signs are the codes."""
 
     def encode(self, data: Data) -> Codes:
-        """Codes of images or features: bit k is +1 where output k is >= 0."""
+        """Return the codes of images or features: bit k is +1 if output k >= 0."""
         return Codes.from_signs(self.project(data) >= 0)
 
     def encode_queries(self, data: Data) -> Codes:
-        """Codes to search with: those of `encode`, unless a method treats queries differently."""
+        """Return the codes of queries: those of `encode`, except in asymmetric methods."""
         return self.encode(data)
 
     def transform(self, X: Data) -> NDArray[np.int8]:
-        """Codes as -1 and +1, shape (N, K), for use in a scikit-learn pipeline."""
+        """Return the codes as -1 and +1, shape (N, K), for scikit-learn pipelines."""
         codes = self.encode(X)
         if not isinstance(codes, Codes):
-            raise ValueError(f"codes of {self.name} are not signs; use encode, or project")
+            raise ValueError(f"codes of {self.name} are not binary; use encode or project")
         return codes.signs()
 
     def score(self, X: Data, y: ArrayLike | None = None) -> float:
-        """Mean average precision of every item as a query against all other items.
+        """Return the mean average precision of each item as a query against all other items.
 
-        An item is left out of its own ranked list, and ties count in expectation, as in
-        `bitprint.evaluate`. Higher is better, so that scikit-learn can select options by it.
+        A query is excluded from its own ranked list, and ties are averaged, as in
+        `bitprint.evaluate`. Higher is better, so scikit-learn can select options by this score.
 
         Parameters
         ----------
-        X : ImageSet, array, or any other data that `fit` takes
+        X : ImageSet, array, or any other input of `fit`
         y : array_like, optional
-            (N,) class numbers or names, or (N, c) zeros and ones; by default those of the data.
+            (N,) class numbers or names, or (N, c) zeros and ones; by default the labels of X.
         """
         if y is None:
             X, y = read_inputs(X, getattr(self, "input_shape_", None))
         if y is None:
-            raise ValueError("score compares codes by labels: give them as y")
+            raise ValueError("score needs labels; pass them as y")
         codes = self.encode(X)
         symmetric = type(self).encode_queries is Hasher.encode_queries
         return leave_one_out_map(codes, y, None if symmetric else self.encode_queries(X))
@@ -144,16 +153,17 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         Parameters
         ----------
         folder : path
-            Made when missing.
+            Created if missing.
         **about
-            Further facts for `model.json`, such as the training data: values JSON can hold.
+            Additional facts for `model.json`, such as the training data; JSON values.
         """
         write_model(folder, *self._describe(about))
 
     def to_bytes(self, **about: Any) -> bytes:
-        """Return the model as bytes, to store anywhere; `bitprint.load_bytes` reads them.
+        """Return the model as bytes; `bitprint.load_bytes` reads them.
 
-        They are a safetensors file of what `save` writes, with a checksum. Nothing is pickled.
+        The bytes are a safetensors file with the content of `save` and a checksum. Pickle is not
+        used.
 
         Examples
         --------
@@ -166,7 +176,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return pack_files(to_files(*self._describe(about)))
 
     def _describe(self, about: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Return what is stored of a fitted hasher: the description and the arrays."""
+        """Return the description and the arrays that are stored."""
         self._check_fitted()
         arrays, fitted = self._export()
         document = {
@@ -178,24 +188,24 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return document, arrays
 
     def _options(self) -> dict[str, Any]:
-        """Constructor arguments as JSON values."""
+        """Return the constructor arguments as JSON values."""
         return {name: plain(value) for name, value in self.get_params(deep=False).items()}
 
     @abstractmethod
     def _export(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        """Fitted state: arrays, and plain JSON values."""
+        """Return the fitted state as arrays and JSON values."""
 
     @abstractmethod
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
-        """Take the state that `_export` gave."""
+        """Set the fitted state from the values of `_export`."""
 
     def _check_numbers(self) -> None:
-        """Raise a ValueError unless the method can have this many bits, and this seed."""
+        """Raise a ValueError if `bits` or `seed` is invalid."""
         check_bits(self.bits)
-        check_seed(getattr(self, "seed", 0))  # not every method draws
+        check_seed(getattr(self, "seed", 0))  # some methods have no seed
 
     def _check_fitted(self) -> None:
-        """Raise unless there is something to encode with, and it is of this many bits."""
+        """Raise if the hasher is not fitted, or fitted with another number of bits."""
         check_is_fitted(self)
         if self._fitted_bits not in (None, self.bits):
             raise ValueError(
@@ -205,18 +215,23 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = self.supervision == "labels"
+        tags.target_tags.required = self._uses_labels
         assert tags.transformer_tags is not None
-        tags.transformer_tags.preserves_dtype = []  # codes are int8, whatever the features are
+        tags.transformer_tags.preserves_dtype = []  # codes are int8 for any dtype of the features
         return tags
 
     @property
     def _n_features_out(self) -> int:
         return self.bits
 
+    @property
+    def _uses_labels(self) -> bool:
+        """Whether `fit` needs labels; a method can let its options decide."""
+        return self.supervision == "labels"
+
     def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray | None:
-        """Labels as given, or those of the image set; an error where the method needs them."""
-        if self.supervision == "none":
+        """Return the given labels or those of the image set; raise if required ones are missing."""
+        if not self._uses_labels:
             return None
         if isinstance(data, ImageSet) and (labels is None or labels is data.labels):
             labels = data.labels
@@ -230,24 +245,27 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
 
 def either(y: ArrayLike | None, labels: ArrayLike | None) -> ArrayLike | None:
-    """Return the labels, which a caller may give as `y` or as `labels`.
+    """Return the labels, passed as `y` or as `labels`.
 
     Examples
     --------
-    >>> either(None, [0, 1])
+    >>> either([0, 1], None)
     [0, 1]
     """
     if y is not None and labels is not None:
-        raise ValueError("labels are given twice, as y and as labels; give y alone")
+        raise ValueError("labels are given twice, as y and as labels; pass only y")
+    if labels is not None:
+        message = "fit(..., labels=...) is deprecated; pass the labels as y"
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
     return labels if y is None else y
 
 
 def _warn_of_unlabelled(images: ImageSet) -> None:
-    # A row of zeros may be meant so, but pictures of a folder without a label seldom are.
+    # A row of zeros can be intended, but in a folder it usually is a missing label.
     if images.labels is not None and (without := len(images) - len(images.labelled())):
         warnings.warn(
-            f"{without} of {len(images)} images have no label, and are learned as unlike all "
-            "others; images.labelled() leaves them out",
+            f"{without} of {len(images)} images have no label and are treated as dissimilar to all "
+            "others; images.labelled() excludes them",
             stacklevel=4,
         )
 
@@ -257,21 +275,22 @@ def _vectors(items: Source) -> NDArray[np.float32]:
 
 
 def _check_shape(shape: Any, features: int) -> None:
-    """Raise unless a stored `input_shape_` has this many numbers."""
+    """Raise a ValueError unless a stored `input_shape_` has this number of values."""
     if not (
         isinstance(shape, list | tuple)
         and len(shape) in (1, 3)
         and all(type(side) is int and side > 0 for side in shape)
         and math.prod(shape) == features
     ):
-        raise ValueError(f"input_shape_ is {shape}, which is not the shape of {features} features")
+        raise ValueError(f"input_shape_ {shape} does not match {features} features")
 
 
 class FeatureHasher(Hasher):
-    """A method that learns from feature vectors; an `ImageSet` is read as its raw pixels.
+    """Base class of methods that learn from feature vectors or the raw pixels of an `ImageSet`.
 
-    A subclass writes `_fit` and `_project` and keeps what it learns in arrays, numbers and
-    strings whose names end in an underscore; validation, packing and saving are done here.
+    A subclass implements `_fit` and `_project` and stores the fitted state in attributes whose
+    names end in an underscore: arrays, numbers and strings. This class validates the input, packs
+    the codes and saves the model.
 
     Examples
     --------
@@ -289,19 +308,19 @@ class FeatureHasher(Hasher):
     >>> hasher = AboveMean(bits=2).fit([[0.0, 4.0, 1.0], [2.0, 8.0, 1.0]])
     >>> hasher.transform([[5.0, 5.0, 5.0]]).tolist()
     [[1, -1]]
-    >>> hasher.check_width(3)  # it could also refuse features that are too short
+    >>> hasher.check_width(3)  # a subclass can raise a ValueError here
     """
 
     def fit(self, X: Data, y: ArrayLike | None = None, *, labels: ArrayLike | None = None) -> Self:
-        """Learn from features (N, d), and labels where the method needs them; see `Hasher.fit`.
+        """Fit the method to features (N, d) and, if it needs them, labels; see `Hasher.fit`.
 
         Parameters
         ----------
-        X : array or data frame of shape (N, d), or any other data
+        X : array or data frame of shape (N, d), or any other input of `Hasher.fit`
         y : array_like, optional
-            Labels; by default those of the data.
+            Labels; by default the labels of X.
         labels : array_like, optional
-            The former name of `y`.
+            Deprecated: the former name of `y`.
         """
         self._check_numbers()
         items, found = read_inputs(X)
@@ -320,13 +339,13 @@ class FeatureHasher(Hasher):
         return self
 
     def project(self, data: Data) -> NDArray[np.float32]:
-        """Real-valued outputs, shape (N, K), whose signs are the codes."""
+        """Return real-valued outputs, shape (N, K); their signs are the codes."""
         self._check_fitted()
-        # A model of an earlier version has no shape: its features may not have been pixels.
+        # Models of earlier versions have no input_shape_.
         shape = getattr(self, "input_shape_", (self.n_features_in_,))
         features = _vectors(read_inputs(data, shape)[0])
         self._check_columns(data, features, reset=False)
-        # In blocks: a kernel against a thousand anchors is wider than the features themselves.
+        # In blocks, because a kernel matrix can be wider than the features.
         outputs = np.empty((len(features), self.bits), np.float32)
         for start in range(0, len(features), _BLOCK):
             rows = slice(start, start + _BLOCK)
@@ -334,13 +353,13 @@ class FeatureHasher(Hasher):
         return outputs
 
     def check_width(self, width: int) -> None:
-        """Raise a ValueError where features of this length are too short to learn from.
+        """Raise a ValueError if features of this length are too short.
 
-        `fit` asks; whoever has yet to compute the features can do so before.
+        `fit` calls this method. Callers can use it before they compute features.
         """
 
     def _check_columns(self, data: Data, features: NDArray[np.float32], *, reset: bool) -> None:
-        """Store number and names of the columns when `reset`, else compare with those stored."""
+        """Store the number and names of the columns if `reset`, else compare with them."""
         named = data if hasattr(data, "columns") else features
         validate_data(self, named, reset=reset, skip_check_array=True)
 
@@ -360,15 +379,15 @@ class FeatureHasher(Hasher):
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
         learned = arrays | fitted
         if not all(name.endswith("_") and not name.startswith("_") for name in learned):
-            raise ValueError(f"{', '.join(learned)} is not what {self.name} learns")
+            raise ValueError(f"unexpected fitted values for {self.name}: {', '.join(learned)}")
         for name, value in learned.items():
             setattr(self, name, value)
         if "feature_names_in_" in learned:
             self.feature_names_in_ = np.array(learned["feature_names_in_"], object)
-        if "input_shape_" in learned:  # models of earlier versions have none
+        if "input_shape_" in learned:  # missing in models of earlier versions
             _check_shape(learned["input_shape_"], self.n_features_in_)
             self.input_shape_ = tuple(learned["input_shape_"])
         width = self._project(np.zeros((1, self.n_features_in_), np.float32)).shape[1]
         if width != self.bits:
-            raise ValueError(f"weights for {width} bits in a model of {self.bits}")
+            raise ValueError(f"the weights are for {width} bits, but bits is {self.bits}")
         self._fitted_bits = self.bits

@@ -1,4 +1,4 @@
-"""Exact minimisation of binary energies whose pairs attract, by one minimum cut."""
+"""Exact minimization of binary energies with attractive pairs by a minimum cut."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-_TOO_LARGE = 2**30  # for a flow of 32 bits, which may turn round on an edge
+_TOO_LARGE = 2**30  # for 32-bit flows, where the residual of an edge can reach twice its capacity
 
 
-def minimise_attractive(couplings: Any, fields: NDArray[np.int64]) -> NDArray[np.int8]:
+def minimize_attractive(couplings: Any, fields: NDArray[np.int64]) -> NDArray[np.int8]:
     """Minimise ``sum_{i<j} w_ij z_i z_j + sum_i u_i z_i`` over z in {-1, +1}, all w_ij <= 0.
 
-    A pair cut apart costs ``-2 w_ij``; a sample with ``u_i < 0`` is tied to the source (+1), one
-    with ``u_i > 0`` to the sink (-1). Whole numbers make the cut exact.
+    Separating a pair costs ``-2 w_ij``. A sample with ``u_i < 0`` has an edge to the source (+1),
+    a sample with ``u_i > 0`` has an edge to the sink (-1). Integers make the cut exact.
 
     Parameters
     ----------
     couplings : sparse matrix of integers, shape (n, n)
-        w: symmetric, with a diagonal of zeros.
+        w, symmetric with a zero diagonal.
     fields : ndarray of int64, shape (n,)
         u.
 
     Returns
     -------
     ndarray of int8, shape (n,)
-        z; of several minimisers the one with the most -1.
+        z. If there are several minimizers, the one with the most -1.
 
     Examples
     --------
     >>> couplings = sp.csr_array(np.array([[0, -3], [-3, 0]]))
-    >>> minimise_attractive(couplings, np.array([1, -2])).tolist()
+    >>> minimize_attractive(couplings, np.array([1, -2])).tolist()
     [1, 1]
     """
     couplings = sp.coo_array(couplings)
     if np.any(couplings.data > 0):
-        raise ValueError("a minimum cut needs pairs that attract: no coupling above 0")
+        raise ValueError("couplings of a minimum cut must be <= 0")
     count = len(fields)
     source, sink = count, count + 1
     pulled_up, pulled_down = np.flatnonzero(fields < 0), np.flatnonzero(fields > 0)
@@ -48,7 +48,7 @@ def minimise_attractive(couplings: Any, fields: NDArray[np.int64]) -> NDArray[np
         np.concatenate([couplings.data, fields[pulled_up], fields[pulled_down]]).astype(np.int64)
     )
     if np.any(capacities >= _TOO_LARGE):
-        raise ValueError(f"couplings and fields of a minimum cut are below {_TOO_LARGE // 2}")
+        raise ValueError(f"couplings and fields of a minimum cut must be below {_TOO_LARGE // 2}")
     graph = sp.csr_array(
         (capacities.astype(np.int32), (tails, heads)), shape=(count + 2, count + 2)
     )

@@ -1,4 +1,4 @@
-"""DeepHasher: a network with a hash layer, trained by the one loop."""
+"""DeepHasher, the base class of methods that train a network with a hash layer."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import asdict, fields
 from numbers import Number, Real
-from typing import Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Literal, Self, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from bitprint.arguments import plain
 from bitprint.data.feed import Feed, item_shape
 from bitprint.data.images import ImageSet
 from bitprint.data.inputs import Data, Source, read_inputs
-from bitprint.devices import pick_device
 from bitprint.methods._base import Hasher, either
 from bitprint.methods.recipes import Items, check_recipe, settle
 from bitprint.nets import create_trunk, restore_trunk
+from bitprint.nets.mlp import MLP
 from bitprint.nets.module import module_name, module_shapes
 from bitprint.nets.network import HashNetwork
+from bitprint.nets.noise import GaussianNoise
+from bitprint.nets.preprocess import feature_scale
 from bitprint.nets.stochastic_depth import StochasticDepth
 from bitprint.supervision import (
     check_labels,
@@ -39,18 +40,20 @@ from bitprint.supervision import (
     class_names,
 )
 from bitprint.training.distributed import Workers, current_workers
-from bitprint.training.loop import Callback, own_generators, train
+from bitprint.training.loop import Callback, isolated_rng, train
 from bitprint.training.plan import Training
-from bitprint.training.run import RunFolder, begun_without_recipe
+from bitprint.training.run import RunFolder, identity_without_recipe
 from bitprint.training.state import State
+from bitprint.utils.arguments import plain
+from bitprint.utils.devices import pick_device
 
 ENCODE_BATCH = 256
-_SAMPLE = 256  # training images that are looked at after training
-_NEAR_CHANCE = 0.05  # of the way from chance to a MAP of 1
+_SAMPLE = 256  # training images that are checked after training
+_NEAR_CHANCE = 0.05  # fraction of the distance from chance to a MAP of 1
 
 
 class Common(TypedDict, total=False):
-    """Options that all deep methods have, see `DeepHasher`."""
+    """Options of all deep methods, see `DeepHasher`."""
 
     recipe: str
     backbone: str | nn.Module
@@ -66,6 +69,8 @@ class Common(TypedDict, total=False):
     momentum: float | None
     weight_decay: float | None
     augment: str | None
+    standardize: bool | None
+    noise: float | None
     cutmix: float | None
     drop_blocks: float | None
     average: float | None
@@ -83,37 +88,37 @@ TRAINING_OPTIONS = tuple(field.name for field in fields(Training))
 
 
 class DeepHasher(Hasher):
-    """A method that trains a network end to end.
+    """Base class of methods that train a network end to end.
 
-    A subclass writes `loss`, and where it needs them `prepare`, `after_epoch`, `finish` and
-    `make_head`. The loop owns the network, the optimizer, augmentation and checkpoints.
+    A subclass implements `loss` and, if needed, `prepare`, `after_epoch`, `finish` and `make_head`.
+    The training loop handles the network, the optimizer, augmentation and checkpoints.
 
     Parameters
     ----------
     bits : int
         K.
     recipe : {"recommended", "paper", "original"}
-        Where options come from that are not given, see `bitprint.methods.recipes`.
-        "recommended": training and weights that we have validated for this method, for the kind
-        of the backbone and for the number of images. "paper": loss and weights of the method's
-        paper, trained as all methods of the paper's tables are. "original": the training of the
-        method's authors.
+        Source of the options that are not given, see `bitprint.methods.recipes`.
+        "recommended": training and weights validated for this method, the kind of backbone and
+        the number of images. "paper": loss and weights of the method's paper, with the same
+        training as all methods in the paper's tables. "original": the training of the method's
+        authors.
     backbone : str or Module
-        The network below the hash layer: a torch module from images (n, 3, height, width) or
-        vectors to features, of which a copy is trained (see `bitprint.nets.module.Module`), or a
-        name (see `bitprint.nets`). The recommended recipe expects pretrained weights in a module.
-        "auto" is "mlp" for feature vectors,
-        "small" for images below 16 pixels, and otherwise the method's own network, the one that
-        the image set suggests, or "efficientnet-lite0".
+        Network below the hash layer: a name (see `bitprint.nets`), or a torch module that maps
+        images (n, 3, height, width) or vectors to features. A copy of the module is trained (see
+        `bitprint.nets.module.Module`); the recommended recipe expects pretrained weights in it.
+        "auto" selects "mlp" for feature vectors, "small" for images below 16 pixels, and
+        otherwise the network of the method's paper if it has one, the network suggested by the
+        image set, or "efficientnet-lite0".
     training : Training, optional
-        All settings of the training at once, in place of the recipe's.
+        All training settings in one object, instead of the settings of the recipe.
     device : str or torch.device
-        "auto" takes a GPU with CUDA where there is one; see `bitprint.devices.pick_device`.
+        "auto" selects a CUDA GPU if there is one; see `bitprint.utils.devices.pick_device`.
     seed : int
-        Seed of everything random.
+        Seed of all random numbers.
     epochs, batch_size, optimizer, lr, trunk_lr, schedule, momentum, weight_decay, augment, cutmix
-        Single settings of the training, see `bitprint.Training`; None leaves it to the recipe.
-    drop_blocks, average, freeze_norms, mirror, per_class, precision
+        Single training settings, see `bitprint.Training`; None selects the value of the recipe.
+    standardize, noise, drop_blocks, average, freeze_norms, mirror, per_class, precision
         Likewise.
 
     Attributes
@@ -121,11 +126,11 @@ class DeepHasher(Hasher):
     net_ : HashNetwork
         The trained network.
     training_ : Training
-        How it was trained.
+        The training settings that were used.
     settings_ : dict
-        All settings of the training: backbone, options of the method, fields of `training_`.
+        All settings that were used: backbone, options of the method, fields of `training_`.
     history_ : list of dict
-        Figures of every epoch.
+        Metrics of each epoch.
 
     Examples
     --------
@@ -133,7 +138,7 @@ class DeepHasher(Hasher):
     ...     name = "to-corners"
     ...
     ...     def loss(self, outputs, rows, state):
-    ...         corners = 2 * state.classes[rows] - 1  # bit k says whether an image is of class k
+    ...         corners = 2 * state.classes[rows] - 1  # bit k is +1 for class k
     ...         state.tensors["U"][rows] = outputs.detach()
     ...         return {"corners": (outputs - corners).square().mean()}
     ...
@@ -149,19 +154,31 @@ class DeepHasher(Hasher):
     ([[1, -1], [1, -1], [-1, 1], [-1, 1]], 0.5)
     """
 
-    supervision = "labels"
+    supervision: ClassVar[Literal["none", "labels"]] = "labels"
+    group = "deep"
     default_training: ClassVar[Training] = Training()
-    """The training of the method's authors: the recipe "original"."""
+    """Training of the method's authors, used by the recipe "original"."""
     tuned: ClassVar[Tuned] = {}
-    """Options of this method that differ from those of a recipe.
+    """Options of this method that differ from the options of a recipe.
 
-    A key is made of words: the name of a recipe; "pretrained", "scratch" or "features" for what
-    the network begins with; the name of the backbone; "few" or "many" for at most or more than
-    20,000 images. Its options apply where all its words do. `views` is the number of images in all
-    epochs together.
+    A key consists of words: the name of a recipe; "pretrained", "scratch" or "features" for the
+    kind of network; the name of the backbone; "few" for at most 20,000 images or "many" for more.
+    The options of a key apply if all its words apply. `images_seen` is the total number of images
+    over all epochs.
     """
     staged: ClassVar[bool] = False
-    """Whether the loss changes with the share of the epochs that are finished."""
+    """Whether the loss depends on the fraction of epochs that are finished."""
+    views: ClassVar[int] = 1
+    """How often an image is in a batch, each time with other augmentation or noise.
+
+    With 2, the rows of a batch are ``[r_1, ..., r_n, r_1, ..., r_n]``: the second half of the
+    outputs belongs to the second views of the same images.
+    """
+    frozen: ClassVar[bool] = False
+    """Whether the recipes train only the head, on given features or those of a pretrained backbone.
+
+    A backbone with random weights is trained, too.
+    """
 
     def __init__(
         self,
@@ -181,6 +198,8 @@ class DeepHasher(Hasher):
         momentum: float | None = None,
         weight_decay: float | None = None,
         augment: str | None = None,
+        standardize: bool | None = None,
+        noise: float | None = None,
         cutmix: float | None = None,
         drop_blocks: float | None = None,
         average: float | None = None,
@@ -204,6 +223,8 @@ class DeepHasher(Hasher):
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.augment = augment
+        self.standardize = standardize
+        self.noise = noise
         self.cutmix = cutmix
         self.drop_blocks = drop_blocks
         self.average = average
@@ -213,7 +234,7 @@ class DeepHasher(Hasher):
         self.precision = precision
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Spell out `**common` in the signature, as scikit-learn and `help` need it."""
+        """Replace `**common` in the signature by its options, for scikit-learn and `help`."""
         super().__init_subclass__(**options)
         own = vars(cls).get("__init__")
         if own is None:
@@ -228,7 +249,7 @@ class DeepHasher(Hasher):
         own.__signature__ = inspect.Signature([*every.values()])
 
     def own_backbone(self) -> str | None:
-        """Return the network of the method's paper, where "auto" is to take it.
+        """Return the network of the method's paper if "auto" should select it, else None.
 
         Examples
         --------
@@ -252,47 +273,45 @@ class DeepHasher(Hasher):
     ) -> Self:
         """Train the network.
 
-        Inside of `bitprint.training.distributed.joined` all processes train it together. Threads
-        of one process train one after the other, as they share torch's random generators.
+        Inside `bitprint.training.distributed.joined`, all processes train it together. Threads of
+        one process train one at a time, because they share torch's random generators.
 
         Parameters
         ----------
         X : ImageSet, array, path, list of PIL images, torch Dataset, ...
-            Training images, or features for a backbone that takes them: all that
-            `bitprint.data.inputs.read_inputs` reads.
+            Training images or features: any input of `bitprint.data.inputs.read_inputs`.
         y : array_like, optional
             (N,) class numbers or names, (N, c) zeros and ones, or a list of names per image.
-            Default: the labels of the image set, the folder or the dataset.
+            Default: the labels of the image set, the folder or the dataset. Not used by a method
+            that learns without labels.
         labels : array_like, optional
-            Another name of `y`.
+            Deprecated: the former name of `y`.
         validation : tuple of (X, y), optional
-            Images or features that do not train, and their labels; or data with labels of its
-            own, such as an `ImageSet`, a torch `Dataset` or a `DataLoader`. After every epoch their
-            `score` is noted as `validation_map`. It changes nothing in the training.
+            Held-out images or features and their labels; or data that include labels, such as an
+            `ImageSet`, a torch `Dataset` or a `DataLoader`. Their `score` after each epoch is
+            recorded as `validation_map`. It does not affect the training.
         callback : callable, optional
-            Called after every epoch with a dict: the row of `metrics.csv`. An exception that it
-            raises ends the training.
+            Function that is called after each epoch with a dict, the row of `metrics.csv`. An
+            exception that it raises stops the training.
         run : path, optional
             Folder for checkpoints, `metrics.csv` and the model. Fit again with the same folder to
             resume an interrupted training.
         progress : bool or str
-            Show a progress bar; where there is no terminal, lines that begin with this text.
+            Show a progress bar, or without a terminal print lines that start with this text.
         about : dict, optional
-            Further facts for the run's `model.json`, as in `save`.
+            Additional facts for the run's `model.json`, as in `save`.
         """
         self._check_numbers()
         if callback is not None and not callable(callback):
             raise ValueError(
-                f"callback is one function of a dict, got {callback!r}; to call several, give a "
-                "function that calls each"
+                f"callback must be a function that takes a dict, got {callback!r}; to use several, "
+                "pass a function that calls each of them"
             )
         source, found = read_inputs(X)
         y = either(y, labels)
         y = found if y is None else y
-        names = _label_names(source, y)
+        names = _label_names(source, y) if self._uses_labels else None
         labels = self._check_labels(source, y, len(source))
-        assert labels is not None
-        check_several_classes(labels)
         settled = self._settle(source, labels, run)
         settled._check_options(labels)
         training = settled.training
@@ -301,6 +320,8 @@ class DeepHasher(Hasher):
         workers = current_workers()
         state = training_state(labels, device, training.batch_size)
         net = settled._build(item_shape(source), state.classes.shape[1], device, training)
+        if training.standardize:
+            _standardize(net, source)
         folder = settled._open_run(run, source, labels, workers, self.backbone)
         history = train(
             net,
@@ -317,6 +338,7 @@ class DeepHasher(Hasher):
         )
         with torch.no_grad():
             settled.finish(net.eval(), state, Feed(source, device))
+        self.__dict__ |= {n: v for n, v in vars(settled).items() if n.endswith("_")}
         self.net_, self.history_ = net, history
         self.training_, self.settings_ = training, settled._settings()
         self._fitted_bits = self.bits
@@ -332,7 +354,7 @@ class DeepHasher(Hasher):
         return self
 
     def project(self, data: Data) -> NDArray[np.float32]:
-        """Outputs of the hash layer, shape (N, K)."""
+        """Return the outputs of the hash layer, shape (N, K)."""
         self._check_fitted()
         source, _ = read_inputs(data, self.input_shape_)
         shape = item_shape(source)
@@ -352,10 +374,10 @@ class DeepHasher(Hasher):
         return outputs
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """Build the layer on top of the trunk; its first K outputs are the hash outputs.
+        """Return the layer on top of the backbone; its first K outputs are the hash outputs.
 
-        Linear, with weights and biases from N(0, 0.01^2) as in the authors' releases of DPSH,
-        DTSH and DSDH.
+        By default a linear layer with weights and biases from N(0, 0.01^2), as in the authors'
+        releases of DPSH, DTSH and DSDH.
 
         Examples
         --------
@@ -366,7 +388,7 @@ class DeepHasher(Hasher):
         return gaussian_linear(features, self.bits)
 
     def prepare(self, state: State) -> None:
-        """Allocate what the method keeps: by default the last outputs of all images, U (N, K).
+        """Create the buffers of the method: by default U (N, K), the last outputs of all images.
 
         Examples
         --------
@@ -381,29 +403,32 @@ class DeepHasher(Hasher):
 
     @abstractmethod
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Named parts of the loss of one batch.
+        """Return the named terms of the loss of one batch; the loss is their sum.
 
         Parameters
         ----------
         outputs : Tensor, shape (n, K) or wider
-            What the head gave for the batch.
+            Outputs of the head.
         rows : Tensor of int64, shape (n,)
-            Which training images these are.
+            Indices of the training images in the batch; see also `views`.
         state : State
             Labels and buffers of the training set.
         """
 
     def after_epoch(self, state: State) -> dict[str, float]:
-        """Work between epochs; returns figures for `metrics.csv`."""
+        """Update the method after an epoch and return metrics for `metrics.csv`."""
         return {}
 
     def finish(self, net: HashNetwork, state: State, feed: Feed) -> None:
-        """Move what the method has learned besides the network into it; called after training.
+        """Store what the method has learned outside the network, after training.
+
+        Tensors of the network are saved with the model. Attributes whose names end in an underscore
+        are set on the fitted hasher and are not saved.
 
         Parameters
         ----------
         net : HashNetwork
-            As it will encode: at rest, with averaged weights where there are some.
+            The network in evaluation mode, with averaged weights if they are used.
         state : State
             Labels and buffers of the training set.
         feed : Feed
@@ -416,16 +441,16 @@ class DeepHasher(Hasher):
         shape: tuple[int, ...],
         validation: tuple[Data, ArrayLike | None] | Data | None,
     ) -> Callable[[], dict[str, float]] | None:
-        """Return what measures a network in training by `score`, if there are validation items."""
+        """Return a function that scores the network on validation items, or None without them."""
         if validation is None:
             return None
         pair = validation if isinstance(validation, tuple) else (validation, None)
         if len(pair) != 2 or isinstance(validation, Number):
-            raise ValueError("validation takes a tuple (X, y) of items and their labels")
+            raise ValueError("validation must be a tuple (X, y) of items and their labels")
         X, found = read_inputs(pair[0], shape)
         y = found if pair[1] is None else pair[1]
         if y is None and not isinstance(validation, tuple):
-            raise ValueError("validation takes a tuple (X, y) of items and their labels")
+            raise ValueError("validation must be a tuple (X, y) of items and their labels")
         if y is None:
             raise ValueError("validation needs labels: validation=(X, y)")
         check_labels(y, len(X))
@@ -443,49 +468,60 @@ class DeepHasher(Hasher):
         return validate
 
     def _warn_of_failure(self, source: Source, labels: NDArray) -> None:
-        """Warn where the codes tell training images apart no better than chance.
+        """Warn if the codes distinguish training images no better than chance.
 
-        Where all outputs are equal, some losses have no gradient, and training ends there.
+        If all outputs are equal, some losses have no gradient and the training cannot recover.
         """
         rows = np.unique(np.linspace(0, len(source) - 1, _SAMPLE).astype(int))
         some = source.subset(rows) if isinstance(source, ImageSet) else source[rows]
         codes = self.encode(some)
-        advice = "train with a lower rate (lr), or for more epochs"
+        advice = "train with a lower learning rate (lr) or for more epochs"
         if all(codes[row : row + 1] == codes[:1] for row in range(len(codes))):
             warnings.warn(
-                f"{self.name} gives one code to all of {len(rows)} training images, so it cannot "
-                f"tell them apart; {advice}",
+                f"{self.name} gives the same code to all of {len(rows)} training images; {advice}",
                 stacklevel=3,
             )
             return
         classes = class_matrix(labels[rows])
         shared = classes @ classes.sum(axis=0) > classes.sum(axis=1)
         if not shared.any():
-            return  # no two of these images have a label in common
+            return  # no two of these images share a label
         alike = np.clip(classes @ classes.T, 0, 1)
         chance = (alike.sum() - np.trace(alike)) / (len(rows) * (len(rows) - 1))
         reached = self.score(some, labels[rows])
         if reached - chance < _NEAR_CHANCE * (1 - chance):
             warnings.warn(
-                f"{self.name} ranks its own training images hardly better than chance (MAP "
+                f"{self.name} ranks its training images hardly better than chance (MAP "
                 f"{reached:.2f}, chance {chance:.2f}); {advice}",
                 stacklevel=3,
             )
 
     def _output_width(self) -> int:
-        """How many outputs of the head `project` returns."""
+        """Return the number of head outputs that `project` returns."""
         return self.bits
 
     def _check_options(self, labels: NDArray) -> None:
-        """Raise a ValueError for options that do not fit; called before training.
+        """Raise a ValueError for invalid options; called before training.
 
-        Every option has its value by then, see `bitprint.methods.recipes.settle`.
+        All options have been resolved, see `bitprint.methods.recipes.settle`.
         """
+        if self.supervision == "none" and self.training is not None and self.training.cutmix:
+            raise ValueError(f"cutmix mixes labels, and {self.name} compares images: set cutmix=0")
+
+    def _check_labels(self, data: Data, labels: ArrayLike | None, count: int) -> NDArray:
+        """Return the labels of at least two classes; without supervision, one class for all."""
+        if count == 0:
+            raise ValueError("there are no training images")
+        checked = super()._check_labels(data, labels, count)
+        if checked is None:
+            return np.zeros(count, np.int64)
+        check_several_classes(checked)
+        return checked
 
     def _build(
         self, shape: tuple[int, ...], classes: int, device: torch.device, training: Training
     ) -> HashNetwork:
-        with own_generators():
+        with isolated_rng():
             torch.manual_seed(int(self.seed))
             trunk = create_trunk(self.backbone, input_shape=shape)
             net = HashNetwork(trunk, self.make_head(trunk.out_features, classes))
@@ -494,17 +530,17 @@ class DeepHasher(Hasher):
     def _settle(
         self, source: Source, labels: NDArray, run: str | os.PathLike[str] | None
     ) -> DeepHasher:
-        """Resolve all options; a run that a version without recipes began stays "original"."""
+        """Resolve all options; a run of a version without recipes keeps the recipe "original"."""
         items = Items.of(source)
-        begun = None if run is None else begun_without_recipe(run)
+        begun = None if run is None else identity_without_recipe(run)
         if begun is not None and self.recipe != "original":
             original = copy(self)
             original.recipe = "original"
             settled = settle(original, items)
             if settled._identity(source, labels, self.backbone) == begun:
                 warnings.warn(
-                    f"{run}: an earlier version began this run, by the recipe original; it "
-                    "resumes by that",
+                    f"{run}: an earlier version started this run with the recipe original; it "
+                    "resumes with that recipe",
                     stacklevel=3,
                 )
                 self.recipe = "original"
@@ -519,7 +555,7 @@ class DeepHasher(Hasher):
         workers: Workers,
         named: Any,
     ) -> RunFolder | None:
-        """The run folder, if there is to be one; all processes must be about the same run."""
+        """Return the run folder or None; raise if the processes differ in options or data."""
         if run is None and workers.size == 1:
             return None
         identity = self._identity(source, labels, named)
@@ -529,10 +565,11 @@ class DeepHasher(Hasher):
         return None if run is None else RunFolder(run, identity)
 
     def _identity(self, source: Source, labels: NDArray, named: Any = "auto") -> str:
-        """What a checkpoint must agree with: method, settings and training data.
+        """Return a hash of the method, the settings and the training data of a run.
 
-        Settings, not the recipe that they come from: so runs of versions without recipes resume
-        as "original". `named` is the backbone that was asked for, which those versions noted.
+        It includes the resolved settings and not the recipe, so that runs of versions without
+        recipes can resume as "original". `named` is the requested backbone, which those versions
+        stored.
         """
         if isinstance(source, ImageSet):
             data = source.fingerprint()
@@ -548,7 +585,7 @@ class DeepHasher(Hasher):
                 "backbone": backbone
                 if isinstance(backbone, str)
                 else [module_name(backbone), module_shapes(backbone)],
-                "training": asdict(self.training or self.default_training),
+                "training": _identifying(self.training or self.default_training),
                 "device": None,
                 "seed": plain(self.seed),
             },
@@ -558,7 +595,7 @@ class DeepHasher(Hasher):
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
     def _training(self, options: Mapping[str, Any]) -> Training:
-        """Training by the options of a recipe, except for those that are given here."""
+        """Return the training settings: given ones, else those of the recipe."""
         if not isinstance(self.training, Training | None):
             raise ValueError(f"training must be a Training, got {type(self.training).__name__}")
         base = {name: options[name] for name in TRAINING_OPTIONS if name in options}
@@ -569,16 +606,16 @@ class DeepHasher(Hasher):
     def _check_numbers(self) -> None:
         super()._check_numbers()
         check_recipe(self.recipe)
-        self._training({})  # refuses a single setting that is out of range
+        self._training({})  # validates the given settings
 
     def _own_options(self) -> dict[str, Any]:
-        """Options that other deep methods do not have, as JSON values."""
+        """Return the options that are specific to this method, as JSON values."""
         common = inspect.signature(DeepHasher.__init__).parameters
         params = self.get_params(deep=False)
         return {name: plain(value) for name, value in params.items() if name not in common}
 
     def _settings(self) -> dict[str, Any]:
-        """All settings of a hasher whose options have their values."""
+        """Return all settings of a hasher whose options are resolved."""
         assert self.training is not None
         return {"backbone": _named(self.backbone), **self._own_options(), **asdict(self.training)}
 
@@ -600,9 +637,9 @@ class DeepHasher(Hasher):
         }
 
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
-        with torch.device("meta"):  # no memory for widths that a file only claims to have
+        with torch.device("meta"):  # allocate nothing before the shapes are checked
             described = self._described(fitted).state_dict()
-        # Counters are stored as arrays of one number.
+        # Counters are stored as arrays with one element.
         claimed = {name: tuple(value.shape) or (1,) for name, value in described.items()}
         for name in claimed | arrays:
             found = arrays[name].shape if name in arrays else None
@@ -610,9 +647,11 @@ class DeepHasher(Hasher):
                 raise ValueError(f"{name} has shape {found}, not {claimed.get(name)}")
         net = self._described(fitted)
         net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
-        # Models of versions without recipes have all settings among their options.
+        # Models of versions without recipes store all settings as options.
         self.settings_ = fitted.get("settings") or self._settings()
-        self.training_ = Training(**{n: self.settings_[n] for n in TRAINING_OPTIONS})
+        self.training_ = Training(
+            **{n: self.settings_[n] for n in TRAINING_OPTIONS if n in self.settings_}
+        )
         self.net_ = _place(net, pick_device(self.device), self.training_)
         self._fitted_bits = self.bits
         self.input_shape_ = tuple(fitted["input_shape"])
@@ -636,7 +675,7 @@ def gaussian_linear(features: int, outputs: int) -> nn.Linear:
 
 
 def check_weights(*, zero: bool = False, **weights: float) -> None:
-    """Raise a ValueError unless all weights are finite numbers above zero, or `zero` itself."""
+    """Raise a ValueError unless all weights are finite and > 0, or >= 0 if `zero`."""
     for name, value in weights.items():
         if (
             not isinstance(value, Real)
@@ -644,19 +683,19 @@ def check_weights(*, zero: bool = False, **weights: float) -> None:
             or value < 0
             or (value == 0 and not zero)
         ):
-            least = "at least" if zero else "above"
-            raise ValueError(f"{name} must be a number {least} 0, got {value!r}")
+            bound = ">=" if zero else ">"
+            raise ValueError(f"{name} must be a number {bound} 0, got {value!r}")
 
 
 def training_state(labels: NDArray, device: torch.device, batch_size: int) -> State:
-    """Labels of a training set as a loss needs them.
+    """Return the state of a training set for a loss.
 
     Parameters
     ----------
     labels : ndarray, shape (N,) or (N, c)
     device : device
     batch_size : int
-        Nominal size of a batch, see `State`.
+        Nominal batch size, see `State`.
     """
     classes = class_matrix(labels)
     return State(
@@ -675,11 +714,39 @@ def _place(net: HashNetwork, device: torch.device, training: Training) -> HashNe
         raise ValueError(f"{net.trunk.name} has no blocks to skip: drop_blocks must be 0")
     for layer in skipped:
         layer.dropout.p = training.drop_blocks
+    noisy = [layer for layer in net.modules() if isinstance(layer, GaussianNoise)]
+    if training.noise and not noisy:
+        raise ValueError(f"noise works with the backbone mlp, not with {net.trunk.name}")
+    for noise in noisy:
+        noise.std = training.noise
     net.to(device)
     for module in net.modules():
         if isinstance(module, nn.Conv2d) and net.trunk.optimized:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return net
+
+
+def _standardize(net: HashNetwork, source: Source) -> None:
+    """Let a network over features standardize them by the mean and scale of its training set."""
+    if not isinstance(net.trunk, MLP) or isinstance(source, ImageSet):
+        raise ValueError(f"standardize works with the backbone mlp, not with {net.trunk.name}")
+    device = next(net.parameters()).device
+    net.trunk.standardize(*feature_scale(source))
+    net.trunk.preprocess.to(device)
+
+
+def _identifying(training: Training) -> dict[str, Any]:
+    """Fields of a training that identify a run.
+
+    Those that earlier versions lack are left out where they have the default value, so that runs
+    which those versions began resume.
+    """
+    new = {"standardize": False, "noise": 0.0}
+    return {
+        name: value
+        for name, value in asdict(training).items()
+        if name not in new or value != new[name]
+    }
 
 
 def _named(backbone: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Options of methods, checked before anything is made of them."""
+"""Validate the options of a method."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-# What an annotation takes: NumPy's numbers too, and a whole number where any will do.
-_TAKEN: dict[Any, Any] = {bool: (bool, np.bool_), int: Integral, float: Real}
+# Accepted types per annotation, including NumPy scalars.
+_ACCEPTED: dict[Any, Any] = {bool: (bool, np.bool_), int: Integral, float: Real}
 _IN_WORDS: dict[Any, str] = {
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
-    str: "text",
+    str: "a string",
     Callable: "a function",
     nn.Module: "a torch module",
     torch.device: "a torch device",
@@ -26,38 +26,38 @@ _IN_WORDS: dict[Any, str] = {
 
 
 def check_names(method: str, options: Mapping[str, Any], known: set[str]) -> None:
-    """Refuse an option that a method does not have, and name the one that may be meant."""
+    """Raise a ValueError for an unknown option, with a suggestion."""
     for name in (name for name in options if name not in known):
-        listed = sorted(known - {"training"})  # for programs, which know it
+        listed = sorted(known - {"training"})  # for programs only
         near = get_close_matches(name, listed, n=1)
-        meant = f" (is {near[0]} meant?)" if near else ""
+        meant = f" (did you mean {near[0]}?)" if near else ""
         raise ValueError(
-            f"{method}: there is no option {name!r}{meant}; its options are {', '.join(listed)}"
+            f"{method}: unknown option {name!r}{meant}; choose from {', '.join(listed)}"
         )
 
 
 def check_kinds(method: str, options: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-    """Refuse a value that is not of the kind which the annotation of its option says.
+    """Raise a ValueError for a value whose type does not match the annotation of its option.
 
     Examples
     --------
     >>> check_kinds("dsdh", {"eta": 1, "mu": None}, {"eta": float, "mu": float | None})
     >>> check_kinds("itq", {"iterations": "x"}, {"iterations": int})
     Traceback (most recent call last):
-    ValueError: itq: iterations must be a whole number, got 'x'
+    ValueError: itq: iterations must be an integer, got 'x'
     """
     for name, value in options.items():
         alternatives = _alternatives(kinds[name])
         named = [kind for kind in alternatives if kind is not NoneType]
         if not all(kind in _IN_WORDS for kind in named):
-            continue  # a method may take what is not known here
+            continue  # the method checks other types
         if not any(_is_a(value, kind) for kind in alternatives):
             words = " or ".join(_IN_WORDS[kind] for kind in named)
             raise ValueError(f"{method}: {name} must be {words}, got {value!r}")
 
 
 def _alternatives(annotation: Any) -> list[Any]:
-    """The types that an annotation allows: of a choice, the type of its members."""
+    """Return the types that an annotation allows; for a Literal, the type of its values."""
     several = get_origin(annotation) in (Union, UnionType)
     parts = get_args(annotation) if several else (annotation,)
     return [
@@ -67,7 +67,7 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    # To Python, true and false are numbers.
+    # bool is a subclass of int.
     if isinstance(value, bool) and kind is not bool:
         return False
-    return isinstance(value, _TAKEN.get(kind, kind))
+    return isinstance(value, _ACCEPTED.get(kind, kind))

@@ -1,4 +1,4 @@
-"""Ordered categories of nearness: the true ones, those of Hamming distances, and how they agree."""
+"""Ordered categories of similarity for OPH, and losses that compare them with Hamming distances."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.nn import functional
 
 from bitprint.supervision import class_matrix, shared_labels
 
-_SAMPLED = 1000  # rows, and others, from whose distances category sizes are estimated
+_SAMPLED = 1000  # rows and other rows used to estimate category sizes
 
 
 class LabelOrder:
-    """Categories by the number of shared labels, from r_max (category 0) down to none.
+    """Categories by the number of shared labels, from r_max (category 0) to 0.
 
     Parameters
     ----------
@@ -29,16 +29,16 @@ class LabelOrder:
         self.boundaries = bits / (4.0 * torch.arange(self._most, 0, -1))
 
     def resize(self, codes: Tensor, rng: np.random.Generator) -> None:
-        """Labels fix the categories, whatever the codes."""
+        """Do nothing: the categories depend on the labels only."""
 
     def categories(self, some: Tensor, others: Tensor) -> Tensor:
-        """Where rows `others` (m,) truly stand, seen from rows `some` (n,), shape (n, m)."""
+        """Return the true category of each pair of rows `some` (n,) and `others` (m,), (n, m)."""
         shared: Tensor = shared_labels(self._classes[some], self._classes[others])
         return self._most - shared.long()
 
 
 class MetricOrder:
-    """Categories by Euclidean distance, one for each Hamming distance from 0 to K.
+    """Categories by Euclidean distance, one per Hamming distance from 0 to K.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ class MetricOrder:
         self._ends = torch.linspace(0, 1, bits + 2)[1:-1]
 
     def resize(self, codes: Tensor, rng: np.random.Generator) -> None:
-        """Make each category as large as that of the present codes is on average."""
+        """Set the size of each category to its average size for the current codes."""
         some, others = draw_rows(len(codes), _SAMPLED, _SAMPLED, rng)
         placed = place(distances(codes[some], codes[others]), self.boundaries)
         counts = torch.bincount(placed.ravel(), minlength=len(self.boundaries) + 1)
         self._ends = counts.cumsum(0)[:-1] / placed.numel()
 
     def categories(self, some: Tensor, others: Tensor) -> Tensor:
-        """Where rows `others` (m,) truly stand, seen from rows `some` (n,), shape (n, m)."""
+        """Return the true category of each pair of rows `some` (n,) and `others` (m,), (n, m)."""
         gaps = torch.cdist(self._rows[some], self._rows[others])
         quantiles = (torch.arange(len(others)) + 0.5) / len(others)
         by_rank = torch.bucketize(quantiles, self._ends, right=True).expand(gaps.shape)
@@ -72,28 +72,29 @@ Order = LabelOrder | MetricOrder
 
 
 def distances(some: Tensor, others: Tensor) -> Tensor:
-    """Hamming distances (n, m) of codes in {-1, +1}, and of relaxed codes in between."""
+    """Return Hamming distances (n, m) of codes in {-1, +1}, or of relaxed codes in between."""
     return (some.shape[1] - some @ others.t()) / 2
 
 
 def place(hamming: Tensor, boundaries: Tensor) -> Tensor:
-    """Category of each distance: how many boundaries it exceeds."""
+    """Return the category of each distance: the number of boundaries that it exceeds."""
     return torch.bucketize(hamming, boundaries)
 
 
 def misplaced(truth: Tensor, placed: Tensor) -> float:
-    """Share of pairs whose two categories differ.
+    """Return the fraction of pairs whose two categories differ.
 
-    The loss of OPH is twice their number: over all rows and categories, it counts what is in one
-    of the two sets of a category and not in the other.
+    The loss of OPH is twice the number of these pairs: each pair is counted once in its true
+    category and once in its Hamming category.
     """
     return (truth != placed).float().mean().item()
 
 
 def ordinal_loss(soft: Tensor, categories: Tensor, boundaries: Tensor, sharpness: float) -> Tensor:
-    """Mean over pairs of a logistic loss at every boundary.
+    """Return the mean over pairs of a logistic loss at every boundary.
 
-    A pair of category m should be nearer than the boundaries from m on, and beyond those before:
+    The distance of a pair in category m should be below boundary m and all later boundaries, and
+    above all earlier ones:
     ``sum_m log(1 + exp(-s_m sharpness (b_m - D)))``, s_m = +1 if category <= m and -1 otherwise.
 
     Parameters
@@ -121,7 +122,7 @@ def ordinal_loss(soft: Tensor, categories: Tensor, boundaries: Tensor, sharpness
 def draw_rows(
     count: int, some: int, others: int, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Row numbers of two random sets that do not overlap; smaller ones where rows are few."""
+    """Draw the row numbers of two disjoint random sets, smaller if there are few rows."""
     rows = torch.from_numpy(rng.permutation(count))
     cut = min(some, count // 2)
     return rows[:cut], rows[cut : cut + others]

@@ -1,4 +1,4 @@
-"""The registry: methods by name, those of the package and those that users add."""
+"""The registry: built-in and user-defined methods by name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from bitprint.methods._base import Hasher
 
 METHODS: dict[str, type[Hasher]] = {}
 
+GROUPS = ("data-independent", "unsupervised", "supervised", "deep", "baseline")
+"""Values of `Hasher.group` in the order of `list_methods`."""
+
 _Class = TypeVar("_Class", bound=type[Hasher])
 
 
 def list_methods() -> list[str]:
-    """Names of all methods.
+    """Return the names of all methods.
 
     Examples
     --------
@@ -34,17 +37,21 @@ def method(name: str) -> type[Hasher]:
     """
     if name not in METHODS:
         near = get_close_matches(str(name).lower(), METHODS, n=1)
-        meant = f" (is {near[0]} meant?)" if near else ""
-        raise ValueError(f"unknown method {name!r}{meant}; there are {', '.join(METHODS)}")
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"unknown method {name!r}{meant}; choose from {', '.join(METHODS)}")
     return METHODS[name]
 
 
 def register_method(cls: _Class) -> _Class:
-    """Make a method available by its name: to `create`, `load` and the command line.
+    """Register a method, so that `create`, `load` and the command line find it by name.
 
-    Use it as a decorator. The class sets `name`, without spaces or commas, and `supervision`, and
-    may set `reference`. A class that is defined again, as when a cell of a notebook runs twice,
-    replaces the earlier one; any other class of the same name is refused.
+    Use it as a class decorator. The class must set `name`, without spaces or commas, and
+    `supervision`; it may set `reference`, `title` and `group`. Running the definition of a class
+    again, for example a notebook cell, replaces the registered class. A different class with the
+    same name raises a ValueError.
+
+    A built-in method needs no other registration: Bitprint finds the modules of `bitprint/methods`
+    that contain this decorator directly above a `class` line.
 
     Parameters
     ----------
@@ -53,7 +60,7 @@ def register_method(cls: _Class) -> _Class:
     Returns
     -------
     type
-        The class itself.
+        The same class.
 
     Examples
     --------
@@ -74,7 +81,7 @@ def register_method(cls: _Class) -> _Class:
     [[1, -1]]
     """
     if not (isinstance(cls, type) and issubclass(cls, Hasher)):
-        raise ValueError(f"a method is a subclass of FeatureHasher or DeepHasher, got {cls!r}")
+        raise ValueError(f"a method must be a subclass of FeatureHasher or DeepHasher, got {cls!r}")
     name, supervision = getattr(cls, "name", None), getattr(cls, "supervision", None)
     if not isinstance(name, str) or not re.fullmatch(r"[^\s,]+", name):
         raise ValueError(
@@ -89,10 +96,30 @@ def register_method(cls: _Class) -> _Class:
     known = METHODS.get(name)
     if known is not None and _origin(known) != _origin(cls):
         raise ValueError(
-            f"{cls.__name__} needs another name: {name!r} is {known.__module__}.{known.__name__}"
+            f"{cls.__name__} needs another name: {name!r} is registered for "
+            f"{known.__module__}.{known.__name__}"
         )
+    _complete(cls)
     METHODS[name] = cls
     return cls
+
+
+def sort_methods() -> None:
+    """Sort the registered methods by group, year and title."""
+    ordered = sorted(METHODS.values(), key=lambda c: (GROUPS.index(c.group), c.year, c.title))
+    METHODS.clear()
+    METHODS.update({cls.name: cls for cls in ordered})
+
+
+def _complete(cls: type[Hasher]) -> None:
+    """Set the title, group and year of a class where it has none."""
+    if "title" not in vars(cls):
+        cls.title = cls.__name__
+    if not cls.group:
+        cls.group = "supervised" if cls.supervision == "labels" else "unsupervised"
+    if "year" not in vars(cls):
+        found = re.search(r"\b\d{4}\b", cls.reference)
+        cls.year = int(found.group()) if found else None
 
 
 def _origin(cls: type) -> tuple[str, str]:

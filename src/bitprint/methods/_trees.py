@@ -1,7 +1,8 @@
-"""Boosted decision trees on features of 256 levels: the classifiers of FastH.
+"""Boosted decision trees on features with 256 levels, the classifiers of FastH.
 
-A tree of depth D is complete: node n has the children 2n + 1 (level <= threshold) and 2n + 2, and
-the leaves follow its 2^D - 1 nodes. A node that does not split has the threshold 255.
+A tree of depth D is a complete binary tree in an array: node n has the children 2n + 1
+(level <= threshold) and 2n + 2, and the leaves follow the 2^D - 1 nodes. A node that does not
+split has the threshold 255.
 """
 
 from __future__ import annotations
@@ -12,27 +13,27 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bitprint.parallel import on_every_core
+from bitprint.utils.parallel import on_every_core
 
 LEVELS = 256
-_CANDIDATES = 200  # features that a node may choose from: LazyBoost
-_KEPT_WEIGHT = 0.99  # share of the weight whose samples grow a tree: weight trimming
-_ROWS = 256  # samples whose levels stay in the cache while all trees pass over them
-_ROUNDING = 1e-12  # gains below it are none; all weights together are 1
-_LARGEST_VOTE = 5.0  # of a tree without errors, whose vote would be infinite
+_CANDIDATES = 200  # features considered by a node (LazyBoost)
+_KEPT_WEIGHT = 0.99  # fraction of the total weight used to grow a tree (weight trimming)
+_ROWS = 256  # samples per block, so that their levels stay in the cache
+_ROUNDING = 1e-12  # smaller gains are rounding errors; the weights sum to 1
+_LARGEST_VOTE = 5.0  # weight of a tree without errors, which would be infinite
 
 Levels = NDArray[np.uint8]
 
 
 class Trees(NamedTuple):
-    """Trees of M nodes as arrays that can be saved: T of them, or K x T for K classifiers.
+    """Trees of M nodes as arrays: T trees, or K x T trees of K classifiers.
 
     Attributes
     ----------
     features : ndarray of int32, shape (..., T, M)
     thresholds : ndarray of uint8, shape (..., T, M)
     votes : ndarray of float32, shape (..., T, M + 1)
-        What a leaf adds to the output: the tree's weight times +1 or -1.
+        Output of a leaf: the weight of the tree times +1 or -1.
     """
 
     features: NDArray[np.int32]
@@ -40,7 +41,7 @@ class Trees(NamedTuple):
     votes: NDArray[np.float32]
 
     def check(self, features: int) -> None:
-        """Raise unless compiled code may follow these trees on so many features."""
+        """Raise a ValueError unless these arrays are valid trees on this number of features."""
         *several, nodes = self.features.shape
         kinds = [part.dtype for part in self]
         shapes = [part.shape for part in self[1:]]
@@ -50,11 +51,11 @@ class Trees(NamedTuple):
             or self.features.min() < 0
             or self.features.max() >= features
         ):
-            raise ValueError(f"these are not trees on {features} features")
+            raise ValueError(f"invalid decision trees for {features} features")
 
 
 def level_range(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Lowest value of each feature (d,), and levels per unit: 0 for a constant feature."""
+    """Return the lowest value of each feature (d,) and its levels per unit, 0 if constant."""
     low, high = features.min(axis=0).astype(np.float64), features.max(axis=0).astype(np.float64)
     width = high - low
     scale = np.divide(LEVELS, width, out=np.zeros_like(width), where=width > 0)
@@ -65,7 +66,7 @@ def level_range(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDA
 def to_levels(
     features: NDArray[np.float32], low: NDArray[np.float32], scale: NDArray[np.float32]
 ) -> Levels:
-    """Features (n, d) in 256 equal bins between the ends of the training range."""
+    """Quantize features (n, d) to 256 equal bins of the training range."""
     levels = np.empty(features.shape, np.uint8)
 
     def fill(rows: slice) -> None:
@@ -85,20 +86,20 @@ def boost(
     depth: int,
     rng: np.random.Generator,
 ) -> Trees:
-    """Fit ``sgn(sum_t a_t tree_t(x))`` to targets by AdaBoost: lower the exponential loss.
+    """Fit ``sgn(sum_t a_t tree_t(x))`` to targets by AdaBoost, with the exponential loss.
 
     Parameters
     ----------
     columns : ndarray of uint8, shape (d, N)
-        Levels, feature by feature.
+        Levels, one row per feature.
     targets : ndarray of int8, shape (N,)
         -1 or +1.
     importance : ndarray of float64, shape (N,)
-        Weights of the samples in the loss; all zero means all equal.
+        Weights of the samples in the loss; all zero means equal weights.
     trees, depth : int
-        Rounds, and levels of nodes in a tree.
+        Number of boosting rounds, and of node levels in a tree.
     rng : Generator
-        Draws the features that each node may choose from.
+        Draws the candidate features of each node.
     """
     nodes = 2**depth - 1
     ensemble = Trees(
@@ -115,7 +116,7 @@ def boost(
         _grow(columns, signed, _heaviest(weights), candidates, features, thresholds)
         leaves = _find_leaves(columns, features, thresholds)
         balance = np.bincount(leaves, signed, nodes + 1)
-        edge = float(np.abs(balance).sum())  # weight of the right answers minus the wrong ones
+        edge = float(np.abs(balance).sum())  # correct weight minus wrong weight
         if edge <= 0:
             break
         vote = min(0.5 * np.log1p(2 * edge / max(1 - edge, 1e-12)), _LARGEST_VOTE)
@@ -126,27 +127,27 @@ def boost(
 
 
 def stack(classifiers: list[Trees]) -> Trees:
-    """K classifiers of T trees as one set of arrays, shapes (K, T, M)."""
+    """Stack K classifiers of T trees into arrays of shape (K, T, M)."""
     features, thresholds, votes = zip(*classifiers, strict=True)
     return Trees(np.stack(features), np.stack(thresholds), np.stack(votes))
 
 
 def vote(levels: Levels, trees: Trees) -> NDArray[np.float32]:
-    """Outputs (n, K) of K classifiers, trees of shape (K, T, M), for samples with levels (n, d)."""
+    """Return the outputs (n, K) of trees of shape (K, T, M) for levels (n, d)."""
     outputs = np.zeros((len(levels), len(trees.features)), np.float32)
     on_every_core(lambda rows: _add_votes(levels[rows], *trees, outputs[rows]), len(levels), _ROWS)
     return outputs
 
 
 def _heaviest(weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Samples without the lightest ones, which carry 1% of the weight together."""
+    """Return the samples except the lightest ones, which have 1% of the total weight."""
     order = np.argsort(weights, kind="stable")
     light = int(np.searchsorted(np.cumsum(weights[order]), 1 - _KEPT_WEIGHT))
     return np.sort(order[min(light, len(order) - 1) :])
 
 
 def _draw_features(count: int, nodes: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Different features for each node to choose from, shape (nodes, at most 200)."""
+    """Draw different candidate features for each node, shape (nodes, at most 200)."""
     if count <= _CANDIDATES:
         return np.tile(np.arange(count, dtype=np.int32), (nodes, 1))
     keys = rng.random((nodes, count), np.float32)
@@ -162,9 +163,10 @@ def _grow(
     features: NDArray[np.int32],
     thresholds: Levels,
 ) -> None:
-    """Fill in the nodes of one tree, each with the split of least weighted error.
+    """Set the nodes of one tree, each to the split with the lowest weighted error.
 
-    `order` holds the samples that count; it is rearranged so that those of a node are neighbours.
+    `order` contains the samples in use. It is reordered in place so that the samples of a node are
+    contiguous.
     """
     nodes = len(features)
     bounds = np.zeros((2 * nodes + 1, 2), np.int64)
@@ -190,10 +192,11 @@ def _best_split(
     weights: NDArray[np.float64],
     candidates: NDArray[np.int32],
 ) -> tuple[int, int]:
-    """Feature and threshold of the stump with the least weighted error in a node.
+    """Return the feature and threshold of the stump with the lowest weighted error in a node.
 
-    A stump that answers differently on its two sides is right by ``|2 left - total|`` more than
-    it is wrong, where `left` and `total` sum weight times target: no second histogram is needed.
+    For a stump with different signs on its two sides, the correct weight minus the wrong weight is
+    ``|2 left - total|``, where `left` and `total` are sums of weight times target. One histogram
+    per feature is therefore sufficient.
     """
     total = weights.sum()
     best, feature, threshold = abs(total) + _ROUNDING, candidates[0], LEVELS - 1
@@ -216,7 +219,7 @@ def _best_split(
 
 @njit(nogil=True, cache=True)
 def _partition(column: Levels, samples: NDArray[np.int64], threshold: int) -> int:
-    """Move samples with level <= threshold to the front, and return how many they are."""
+    """Move samples with level <= threshold to the front and return their number."""
     front = 0
     for i in range(len(samples)):
         if column[samples[i]] <= threshold:
@@ -229,7 +232,7 @@ def _partition(column: Levels, samples: NDArray[np.int64], threshold: int) -> in
 def _find_leaves(
     columns: Levels, features: NDArray[np.int32], thresholds: Levels
 ) -> NDArray[np.int64]:
-    """Leaf (0 to M) of every sample in one tree."""
+    """Return the leaf (0 to M) of each sample in one tree."""
     nodes = len(features)
     leaves = np.empty(columns.shape[1], np.int64)
     for i in range(len(leaves)):

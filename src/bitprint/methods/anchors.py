@@ -1,4 +1,4 @@
-"""Kernel features that several methods share: similarity to a few anchor rows."""
+"""Kernel features shared by several methods: similarities to anchor rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Floats = NDArray[np.floating]
 
 
 def choose_anchors(features: Floats, count: int, rng: np.random.Generator) -> Floats:
-    """Pick `count` different training rows at random (all of them when there are fewer).
+    """Choose `count` training rows at random, or all of them if there are fewer.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def choose_anchors(features: Floats, count: int, rng: np.random.Generator) -> Fl
 
 
 def squared_distances(rows: Floats, anchors: Floats) -> Floats:
-    """Squared Euclidean distances, shape (n, m), by one matrix product.
+    """Return squared Euclidean distances, shape (n, m), computed by one matrix product.
 
     Examples
     --------
@@ -33,12 +33,12 @@ def squared_distances(rows: Floats, anchors: Floats) -> Floats:
     product = rows @ anchors.T
     lengths = np.einsum("ij,ij->i", rows, rows)
     anchor_lengths = np.einsum("ij,ij->i", anchors, anchors)
-    # Rounding can leave a distance of zero slightly below it.
+    # Rounding can make a zero distance slightly negative.
     distances: Floats = np.maximum(lengths[:, None] + anchor_lengths[None, :] - 2 * product, 0)
     return distances
 
 
 def rbf(rows: Floats, anchors: Floats, variance: float) -> Floats:
-    """Gaussian kernel ``exp(-||x - a||^2 / (2 variance))``, shape (n, m)."""
+    """Return the Gaussian kernel ``exp(-||x - a||^2 / (2 variance))``, shape (n, m)."""
     similarities: Floats = np.exp(squared_distances(rows, anchors) / (-2 * variance))
     return similarities

@@ -1,4 +1,4 @@
-"""BRE: codes whose Hamming distances reconstruct given distances, by exact line searches."""
+"""BRE: codes whose Hamming distances reconstruct given distances."""
 
 from __future__ import annotations
 
@@ -9,54 +9,57 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitprint.data.inputs import Data
 from bitprint.methods._base import FeatureHasher
+from bitprint.methods._registry import register_method
 from bitprint.methods.anchors import rbf, squared_distances
-from bitprint.parallel import on_every_core
 from bitprint.supervision import similarity
+from bitprint.utils.parallel import on_every_core
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_ROWS = 1024  # rows whose kernel values are in memory at a time, in each thread
+_ROWS = 1024  # rows per block of kernel values in each thread
 
 
+@register_method
 class BRE(FeatureHasher):
     """Binary reconstructive embedding (Kulis & Darrell, NIPS 2009).
 
-    Minimises ``1/2 sum_ij (d_ij - D_ij / K)^2`` over sampled pairs of training rows, where D is
-    the Hamming distance of ``h_k(x) = sgn(sum_q W_qk kernel(x_qk, x))`` and every bit has its own
-    random base rows x_qk. One coefficient at a time is set to its best value; as a function of one
-    coefficient the objective is piecewise constant, so that the search is exact. Rows are centred
-    and scaled to unit length first. The bits have no offset, so kernel values are centred too: a
-    Gaussian kernel is positive everywhere, and the search would start from one bit for all rows.
+    Minimizes ``1/2 sum_ij (d_ij - D_ij / K)^2`` over sampled pairs of training rows, where D is
+    the Hamming distance of ``h_k(x) = sgn(sum_q W_qk kernel(x_qk, x))`` and each bit has different
+    random base rows x_qk. One coefficient at a time is set to its optimal value. As a function of
+    one coefficient the objective is piecewise constant, so the line search is exact.
+
+    Rows are first centered and scaled to unit length. Kernel values are centered as well, because
+    the bits have no offset: a Gaussian kernel is positive, so all rows would start with equal bits.
 
     Parameters
     ----------
     bits : int
         K.
     targets : {"labels", "metric"}
-        d_ij: 0 for rows that share a label and 1 for others, or half the squared distance of the
-        rows, divided by the largest. "metric" takes no labels.
+        d_ij. "labels": 0 for rows that share a label and 1 for others. "metric": half the squared
+        distance of the rows, divided by the largest distance; this option uses no labels.
     kernel : {"linear", "rbf"}
         The variance of "rbf" is the mean squared distance of the training rows.
     bases : int
-        Base rows of each bit.
+        Number of base rows per bit.
     points : int
-        Training rows that are used, drawn at random.
+        Number of training rows used, drawn at random.
     partners : float
-        Share of these rows that each of them is paired with.
+        Fraction of these rows that each row is paired with.
     sweeps : int
-        At most so many passes over the bits, with one random coefficient each.
+        Maximum number of passes over the bits; a pass updates one random coefficient per bit.
     tolerance : float
-        Ends the search when a sweep lowers the mean loss of a pair by less. 2e-5 is a decrease of
-        1 over 50,000 pairs, as in the authors' toolbox.
+        Stop when a pass decreases the mean loss per pair by less than this value. 2e-5 is a
+        decrease of 1 over 50,000 pairs, as in the authors' toolbox.
     seed : int
-        Draws rows, pairs, bases, the first coefficients and the order of the search.
+        Seed of rows, pairs, bases, initial coefficients and the order of the search.
 
     Attributes
     ----------
     bases_ : ndarray, shape (B, d)
-        The base rows, each once, prepared as above.
+        The distinct base rows, centered and scaled.
     weights_ : ndarray, shape (B, K)
-        W; zero where a row is no base of a bit.
+        W; zero if a row is not a base of a bit.
     mean_, centre_ : ndarray, shapes (d,) and (B,)
         Training means of the features and of the kernel values.
     variance_ : float
@@ -142,7 +145,7 @@ class BRE(FeatureHasher):
         return outputs
 
     def _prepare(self, features: NDArray[np.float32]) -> Floats:
-        """Centre rows and scale them to unit length; a row at the mean stays zero."""
+        """Center rows and scale them to unit length; a row equal to the mean becomes zero."""
         rows = features - self.mean_
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         return np.asarray(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0))
@@ -153,36 +156,36 @@ class BRE(FeatureHasher):
 
     def _check_options(self) -> None:
         if self.targets not in ("labels", "metric"):
-            raise ValueError(f"targets are labels or metric, got {self.targets!r}")
+            raise ValueError(f"targets must be labels or metric, got {self.targets!r}")
         if self.kernel not in ("linear", "rbf"):
-            raise ValueError(f"kernel is linear or rbf, got {self.kernel!r}")
+            raise ValueError(f"kernel must be linear or rbf, got {self.kernel!r}")
         if self.bases < 1 or self.points < 2:
             raise ValueError("bases must be at least 1 and points at least 2")
         if not 0 < self.partners <= 1:
-            raise ValueError(f"partners is a share above 0 and at most 1, got {self.partners}")
+            raise ValueError(f"partners must be > 0 and <= 1, got {self.partners}")
 
 
 class Search:
-    """Coefficients of all bits, and what the pairs' Hamming distances are with them.
+    """Coefficients of all bits and the resulting Hamming distances of the pairs.
 
     Parameters
     ----------
     kernel : ndarray, shape (n, n)
-        Of all training rows: any of them may be a base.
+        Kernel matrix of all training rows.
     i, j : ndarray of int64, shape (P,)
         Pairs of rows.
     targets : ndarray, shape (P,)
         d, the distances to reconstruct.
     bits, bases : int
-        K, and how many base rows a bit has.
+        K, and the number of base rows per bit.
     rng : Generator
 
     Attributes
     ----------
     bases : ndarray of int64, shape (K, s)
-        Row numbers.
+        Row numbers of the bases.
     weights : ndarray, shape (K, s)
-        W transposed.
+        Transpose of W.
     signs : ndarray of bool, shape (K, n)
         Bits of the rows.
     distances : ndarray of int64, shape (P,)
@@ -206,16 +209,16 @@ class Search:
         self.distances = sum(self._differ(signs).astype(np.int64) for signs in self.signs)
 
     def objective(self) -> float:
-        """Half the sum of squared errors of the reconstructed distances."""
+        """Return half the sum of squared errors of the reconstructed distances."""
         errors = self.targets - self.distances / len(self.bases)
         return 0.5 * float(errors @ errors)
 
     def improve(self, k: int, q: int) -> None:
-        """Set coefficient q of bit k to its best value, where that is better than the present."""
+        """Set coefficient q of bit k to its optimal value if that decreases the objective."""
         bits = len(self.bases)
         present = self._differ(self.signs[k])
         rest = self.distances - present
-        # Objective if this bit differs, minus objective if it does not.
+        # Objective if this bit differs minus objective if it is equal.
         costs = ((2 * rest + 1) / bits - 2 * self.targets) / (2 * bits)
         slopes = self.kernel[:, self.bases[k, q]]
         offsets = self._outputs(k) - self.weights[k, q] * slopes
@@ -238,18 +241,18 @@ class Search:
 def line_search(
     offsets: Floats, slopes: Floats, i: Ints, j: Ints, costs: Floats
 ) -> tuple[Floats, Floats]:
-    """Total cost of the pairs that differ, for every interval of a coefficient w.
+    """Return the total cost of the pairs that differ in each interval of a coefficient w.
 
-    Row a has the bit ``offsets_a + w slopes_a >= 0``, which changes where w passes
-    ``-offsets_a / slopes_a``. A pair changes at the thresholds of its two rows, so all totals come
-    from two bincounts and a running sum.
+    The bit of row a is ``offsets_a + w slopes_a >= 0``; it changes at the threshold
+    ``w = -offsets_a / slopes_a``. A pair changes at the thresholds of its two rows, so two
+    bincounts and a cumulative sum give all totals.
 
     Returns
     -------
     values : ndarray, shape (m + 1,)
-        A coefficient of each interval between the m thresholds, ascending.
+        One coefficient in each interval between the m thresholds, ascending.
     totals : ndarray, shape (m + 1,)
-        The cost there; infinite for an interval too narrow to hold a number.
+        Total cost of each interval; infinite if the interval contains no floating-point number.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         thresholds = -offsets / slopes
@@ -275,7 +278,7 @@ def line_search(
 
 
 def draw_pairs(count: int, share: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Ordered pairs: every row with the same number of different other rows."""
+    """Draw ordered pairs: each row with the same number of distinct other rows."""
     partners = min(max(1, round(share * count)), count - 1)
     steps = 1 + rng.random((count, count - 1)).argsort(axis=1)[:, :partners]
     i = np.repeat(np.arange(count), partners)
@@ -283,6 +286,6 @@ def draw_pairs(count: int, share: float, rng: np.random.Generator) -> tuple[Ints
 
 
 def half_squared_distances(rows: Floats, i: Ints, j: Ints) -> Floats:
-    """Half the squared distances of pairs of rows, divided by the largest of all rows."""
+    """Return half the squared distances of pairs of rows, divided by the largest distance."""
     distances = squared_distances(rows, rows)
     return np.asarray(distances[i, j] / (distances.max() or 1.0))

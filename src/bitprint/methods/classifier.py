@@ -1,4 +1,4 @@
-"""Classifier: the honest baseline, an ordinary classifier whose answer is the code."""
+"""Classifier: a baseline whose code is the predicted class."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitprint.methods._deep import DeepHasher, gaussian_linear
+from bitprint.methods._registry import register_method
 from bitprint.methods.dlbhc import DLBHC
 from bitprint.training.losses import classification_loss
 from bitprint.training.state import State
 
 
+@register_method
 class Classifier(DeepHasher):
-    """A plain classifier; the code of an image is the class it is taken for.
+    """A classifier; the code of an image is its predicted class.
 
-    Where queries and database are of the classes that were trained on, a code that says nothing
-    but the predicted class beat the supervised hashing of its time (Sablayrolles, Douze, Usunier
-    and Jegou, ICASSP 2017). What a method can do beyond that shows on classes that it has never
-    seen: see `bitprint.data.protocols_unseen`.
+    If queries and database contain the training classes only, codes of the predicted class
+    outperformed the supervised hashing methods of 2017 (Sablayrolles, Douze, Usunier and Jegou,
+    ICASSP 2017). Differences between methods show on classes that are not in the training set, see
+    `bitprint.data.protocols_unseen`.
 
     Parameters
     ----------
     bits : int
-        K. The code is one-hot where K is at least the number of classes; bits beyond that number
-        stay off. Shorter codes are the class number in binary, and those below log2 of the number
-        of classes keep its last K digits, so that classes share codes.
+        K. If K is at least the number of classes, the code is one-hot and unused bits are off.
+        Otherwise the code is the class number in binary. If K is less than log2 of the number of
+        classes, the code is the last K binary digits, so classes share codes.
 
     Notes
     -----
-    All further options are those of `DeepHasher`.
+    All other options are those of `DeepHasher`.
 
-    Trained as `DLBHC`, from which it differs in the code alone. The authors encode the classes of
-    the training images as they are known; here they are predicted like all others. Images with
-    several labels get the code of the one that is likeliest.
+    The training is that of `DLBHC`; only the codes differ. The authors encode the known classes of
+    the training images; here they are predicted as for all other images. For images with several
+    labels, the code is the most likely class.
 
     Examples
     --------
@@ -44,30 +46,31 @@ class Classifier(DeepHasher):
     """
 
     name = "classifier"
+    group = "baseline"
     reference = "Sablayrolles, Douze, Usunier and Jegou, ICASSP 2017"
     default_training = DLBHC.default_training
     tuned = DLBHC.tuned
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """K outputs of -1 and +1, the code of the likeliest class, then one output per class."""
+        """Return a head with the code of the most likely class, -1 and +1, and class outputs."""
         return CodedClasses(features, self.bits, classes)
 
     def prepare(self, state: State) -> None:
-        """Nothing is kept: every image is judged by itself."""
+        """Do nothing: the loss needs no buffers."""
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Cross-entropy of the classifier."""
+        """Return the cross-entropy of the classifier."""
         entropy = classification_loss(outputs[:, self.bits :], rows, state)
         return {"classification": entropy / state.batch_size}
 
 
 class CodedClasses(nn.Module):
-    """A linear classifier, and the code of the class that it names.
+    """A linear classifier and the code of its predicted class.
 
     Parameters
     ----------
     features : int
-        Width of the trunk.
+        Number of backbone features.
     bits, classes : int
         K and c.
     """
@@ -80,13 +83,13 @@ class CodedClasses(nn.Module):
         self.register_buffer("codes", class_codes(classes, bits), persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(n, features) -> (n, K + c)."""
+        """Map (n, features) to (n, K + c)."""
         logits = self.classifier(features)
         return torch.cat([self.codes[logits.argmax(dim=1)], logits], dim=1)
 
 
 def class_codes(classes: int, bits: int) -> Tensor:
-    """Codes of the classes as -1 and +1, shape (c, K): one-hot if they fit, else in binary.
+    """Return the codes of the classes as -1 and +1, shape (c, K): one-hot if K >= c, else binary.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""CNNH and CNNH+: codes from the similarity matrix first, then a network that learns them."""
+"""CNNH and CNNH+: codes from the similarity matrix, then a network that predicts them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights, gaussian_linear
+from bitprint.methods._registry import register_method
 from bitprint.supervision import similarity
 from bitprint.training.losses import classification_loss
 from bitprint.training.plan import Training
@@ -20,28 +21,30 @@ from bitprint.training.state import State
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_BLOCK = 1024  # label sets that are compared with all others at a time
+_BLOCK = 1024  # label sets compared with all others at a time
 
 
+@register_method
 class CNNH(DeepHasher):
     """Convolutional neural network hashing (Xia, Pan, Lai, Liu and Yan, AAAI 2014).
 
-    Stage 1 sees labels only: ``min ||S - H H' / K||_F^2`` over H in [-1, 1], shape (N, K), where
-    S is +1 for images that share a label and -1 for others. The signs of H are codes. Stage 2
-    sees images only: a network learns the codes, and nothing that it finds goes back to them.
+    Stage 1 uses labels only. It minimizes ``||S - H H' / K||_F^2`` over H in [-1, 1], shape (N, K),
+    where S is +1 for images that share a label and -1 for others. The signs of H are the codes.
+    Stage 2 uses images only. It trains a network to predict the codes, which do not change.
 
-    The original's: both stages, the factorisation by coordinate descent from random values, and
-    for stage 2 a small network from scratch, here ``backbone="cnnh"``. Choices, where it is
-    silent or was not at hand: each coordinate goes to its exact minimum rather than by one clipped
-    Newton step; coordinates are taken image by image, in random order; stage 2 has a logistic
-    loss for each bit, summed over bits; and the whole schedule of training.
+    As in the paper: both stages, the factorization by coordinate descent from random values, and
+    in stage 2 a small network trained from scratch, here ``backbone="cnnh"``. The following parts
+    are our choices, because the paper does not specify them or was not available: each coordinate
+    is set to its exact minimum instead of one clipped Newton step; the coordinates are updated
+    image by image in random order; the loss of stage 2 is the logistic loss summed over bits; and
+    the training schedule.
 
     Parameters
     ----------
     bits : int
         K.
     sweeps : int
-        Passes over H in stage 1; it hardly changes after a few.
+        Number of passes over H in stage 1; a few are sufficient.
     **common
         As in `DeepHasher`.
 
@@ -59,7 +62,7 @@ class CNNH(DeepHasher):
     )
     tuned: ClassVar[Tuned] = {
         "scratch": {"lr": 1e-3, "trunk_lr": None, "weight_decay": 0.05},
-        "recommended scratch": {"views": 500_000},
+        "recommended scratch": {"images_seen": 500_000},
     }
 
     def __init__(
@@ -77,14 +80,14 @@ class CNNH(DeepHasher):
         return "cnnh"
 
     def prepare(self, state: State) -> None:
-        """Stage 1: B, the codes to learn, shape (N, K)."""
+        """Stage 1: compute B, the codes to learn, shape (N, K)."""
         labels = state.labels.cpu().numpy()
-        factors = factorise(labels, self.bits, sweeps=self.sweeps, seed=self.seed)
+        factors = factorize(labels, self.bits, sweeps=self.sweeps, seed=self.seed)
         codes = np.where(factors >= 0, np.float32(1), np.float32(-1))
         state.tensors["B"] = torch.from_numpy(codes).to(state.device)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Stage 2: logistic loss of every bit."""
+        """Stage 2: return the logistic loss of all bits."""
         logits = outputs[:, : self.bits]
         wrong = functional.softplus(-state.tensors["B"][rows] * logits)
         return {"codes": wrong.sum() / state.batch_size}
@@ -95,11 +98,12 @@ class CNNH(DeepHasher):
             raise ValueError(f"sweeps must be at least 1, got {self.sweeps}")
 
 
+@register_method
 class CNNHPlus(CNNH):
-    """CNNH whose network learns the labels beside the codes.
+    """CNNH with an additional classification loss.
 
-    The head has one more output for each class: softmax and cross-entropy for one label per
-    image, a sigmoid per class for several. How the two losses weigh against each other is a
+    The head has one additional output per class: softmax and cross-entropy for one label per
+    image, a sigmoid per class for several labels. The relative weight of the two losses is our
     choice.
 
     Parameters
@@ -121,6 +125,7 @@ class CNNHPlus(CNNH):
     """
 
     name = "cnnh+"
+    title = "CNNH+"
 
     def __init__(
         self,
@@ -134,11 +139,11 @@ class CNNHPlus(CNNH):
         self.mu = mu
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """K hash outputs, then one output per class."""
+        """Return a linear layer with K hash outputs and one output per class."""
         return gaussian_linear(features, self.bits + classes)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Logistic loss of every bit, cross-entropy of the labels."""
+        """Return the logistic loss of all bits and the cross-entropy of the labels."""
         entropy = classification_loss(outputs[:, self.bits :], rows, state)
         parts = super().loss(outputs, rows, state)
         return parts | {"classification": self.mu / state.batch_size * entropy}
@@ -148,12 +153,12 @@ class CNNHPlus(CNNH):
         check_weights(mu=self.mu, zero=True)
 
 
-def factorise(labels: NDArray, bits: int, *, sweeps: int = 5, seed: int = 0) -> Floats:
-    """Stage 1: lower ``||K S - H H'||_F^2`` over H in [-1, 1], one number after another.
+def factorize(labels: NDArray, bits: int, *, sweeps: int = 5, seed: int = 0) -> Floats:
+    """Stage 1: decrease ``||K S - H H'||_F^2`` over H in [-1, 1] by coordinate descent.
 
-    A number of H goes to its exact minimum while all others stay, so the objective never rises.
-    S is never written down: images of the same labels have the same row of it, so that sums of H
-    over such images stand for its products. A sweep takes O(N K^2) for one label per image.
+    Each entry of H is set to its exact minimum for fixed other entries, so the objective never
+    increases. S is not stored: images with the same labels have equal rows in S, so products with
+    S are computed from sums of H over these images. A sweep takes O(N K^2) for one label per image.
 
     Parameters
     ----------
@@ -161,9 +166,9 @@ def factorise(labels: NDArray, bits: int, *, sweeps: int = 5, seed: int = 0) -> 
     bits : int
         K.
     sweeps : int
-        Passes over all of H.
+        Number of passes over H.
     seed : int
-        Seed of the values to start from and of the order.
+        Seed of the initial values and of the order.
 
     Returns
     -------
@@ -171,7 +176,7 @@ def factorise(labels: NDArray, bits: int, *, sweeps: int = 5, seed: int = 0) -> 
 
     Examples
     --------
-    >>> factors = factorise(np.array([0, 1, 0, 1]), bits=2)
+    >>> factors = factorize(np.array([0, 1, 0, 1]), bits=2)
     >>> (factors @ factors.T).tolist()
     [[2.0, -2.0, 2.0, -2.0], [-2.0, 2.0, -2.0, 2.0], [2.0, -2.0, 2.0, -2.0], [-2.0, 2.0, -2.0, 2.0]]
     """
@@ -186,16 +191,16 @@ def factorise(labels: NDArray, bits: int, *, sweeps: int = 5, seed: int = 0) -> 
 
 
 class Groups(NamedTuple):
-    """Images of equal labels, and which such groups are similar: all that S says.
+    """Groups of images with equal labels and the similar pairs of groups, which determine S.
 
     Parameters
     ----------
     member : ndarray of int64, shape (N,)
         The group of each image.
     bounds : ndarray of int64, shape (groups + 1,)
-        Where each group's part of `partners` starts.
+        Start of the entries of each group in `partners`.
     partners : ndarray of int64
-        The groups that share a label with it; itself too, unless its images have no label.
+        The groups that share a label with a group, including itself unless it has no label.
     """
 
     member: Ints
@@ -204,7 +209,7 @@ class Groups(NamedTuple):
 
 
 def group_by_labels(labels: NDArray) -> Groups:
-    """Group images by their labels (N,) or (N, c)."""
+    """Group images by their labels, shape (N,) or (N, c)."""
     sets, member = np.unique(labels, axis=0, return_inverse=True)
     member = member.ravel()
     if labels.ndim == 1:
@@ -219,7 +224,7 @@ def group_by_labels(labels: NDArray) -> Groups:
 
 
 def label_sums(factors: Floats, groups: Groups) -> Floats:
-    """Sum of the rows of H in each group, shape (groups, K)."""
+    """Return the sum of the rows of H in each group, shape (groups, K)."""
     sums = np.zeros((len(groups.bounds) - 1, factors.shape[1]))
     np.add.at(sums, groups.member, factors)
     return sums
@@ -236,11 +241,11 @@ def sweep(
     bounds: Ints,
     partners: Ints,
 ) -> None:
-    """Improve H once, in place, with its `label_sums` and its Gram matrix H'H.
+    """Update H once, in place, together with its `label_sums` and its Gram matrix H'H.
 
-    With the other numbers fixed, x = H_ij costs ``x^4 + 2 p x^2 - 4 q x`` and a constant. Image i
-    is taken out of both sums meanwhile: then ``q_j = K S_i . h_j - sum_{k != j} H_ik (H'H)_kj``
-    and ``p_j = (H'H)_jj - K S_ii + sum_{k != j} H_ik^2``.
+    As a function of x = H_ij, the objective is ``x^4 + 2 p x^2 - 4 q x`` plus a constant. With
+    image i excluded from both sums, ``q_j = K S_i . h_j - sum_{k != j} H_ik (H'H)_kj`` and
+    ``p_j = (H'H)_jj - K S_ii + sum_{k != j} H_ik^2``.
     """
     bits = factors.shape[1]
     total = sums.sum(axis=0)
@@ -260,18 +265,19 @@ def sweep(
             others = (row * row).sum() - row[j] ** 2
             p = gram[j, j] - bits * to_itself + others
             q = bits * agree[j] - (row * gram[j]).sum() + row[j] * gram[j, j]
-            row[j] = lowest(p, q, row[j])
+            row[j] = quartic_minimum(p, q, row[j])
         total += row
         sums[group] += row
         gram += np.outer(row, row)
 
 
 @njit(nogil=True, cache=True)
-def lowest(p: float, q: float, now: float) -> float:
-    """Return the x in [-1, 1] where ``x^4 + 2 p x^2 - 4 q x`` is lowest; at a tie, by `now`.
+def quartic_minimum(p: float, q: float, now: float) -> float:
+    """Return the minimizer x in [-1, 1] of ``x^4 + 2 p x^2 - 4 q x``.
 
-    x has the sign of q. For x > 0 the slope over 4, ``x^3 + p x - |q|``, is convex and begins
-    below zero: it crosses zero once, and Newton's method comes down to that point from x = 1.
+    x has the sign of q, or the sign of `now` if q = 0. For x > 0, a quarter of the derivative,
+    ``x^3 + p x - |q|``, is convex and negative at 0. It has one root, and Newton's method converges
+    to it monotonically from x = 1. If the root is larger than 1, the minimizer is 1.
     """
     side = np.sign(q) if q != 0 else (1.0 if now >= 0 else -1.0)
     q = abs(q)

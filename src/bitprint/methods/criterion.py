@@ -1,4 +1,4 @@
-"""Criterion: the loss of a deep method as a torch module, for training loops of your own."""
+"""Criterion: the loss of a deep method as a torch module, for custom training loops."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from copy import copy, deepcopy
 from typing import Any, cast
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from bitprint.data.feed import Feed, item_shape
 from bitprint.data.inputs import Data, read_inputs
-from bitprint.devices import pick_device
 from bitprint.methods import create, method
 from bitprint.methods._deep import (
     TRAINING_OPTIONS,
@@ -24,11 +24,12 @@ from bitprint.methods._deep import (
 from bitprint.methods.recipes import Items, settle
 from bitprint.nets.module import Module
 from bitprint.nets.network import HashNetwork
-from bitprint.supervision import check_labels, check_several_classes, class_count, class_names
+from bitprint.supervision import check_labels, class_count, class_names
 from bitprint.training.plan import Training
 from bitprint.training.state import State
+from bitprint.utils.devices import pick_device
 
-_IMAGE = (224, 224, 3)  # recipes depend on the kind of the items; their size does not matter
+_IMAGE = (224, 224, 3)  # recipes depend on the kind of items, not on their size
 
 
 def criterion(
@@ -43,7 +44,7 @@ def criterion(
 ) -> Criterion:
     """Return the loss of a deep method as a torch module.
 
-    Model, loader, optimizer and loop stay yours.
+    Use it with your own model, loader, optimizer and training loop.
 
     Parameters
     ----------
@@ -53,17 +54,19 @@ def criterion(
         K.
     labels : array_like
         Labels of the whole training set: (N,) class numbers or names, (N, c) zeros and ones, or a
-        list of names per image.
+        list of names per image. A method that learns without labels only uses their number.
     batch_size : int
-        Batch size of your loader. Sums over a batch are divided by it, also in a last, smaller
+        Batch size of your loader. Sums over a batch are divided by it, also in a smaller last
         batch.
     epochs : int, optional
         Number of epochs of your loop. Only "dsch" and "drsch" need it.
     device : str or torch.device
-        Where its buffers are. `to` moves them later.
+        Device of the buffers; `to` moves them.
     **options
         Options of the method, such as ``eta=20.0``, and `recipe` and `seed`, see
-        `bitprint.create`. Options of the training, such as `lr`, belong to your loop.
+        `bitprint.create`. Training options, such as `lr`, are not accepted. Defaults are those
+        for models of images; over feature vectors, DSDH recommends a smaller `eta` and `mu`, see
+        `bitprint.DSDH`.
 
     Returns
     -------
@@ -89,22 +92,23 @@ def criterion(
     place = pick_device(device)
     if isinstance(labels, Tensor):
         labels = labels.cpu().numpy()
-    checked = check_labels(labels)
-    check_several_classes(checked)
-    hasher = _settled(name, bits, checked, batch_size, epochs, options)
-    return Criterion(hasher, checked, place, class_names(labels))
+    hasher = _created(name, bits, epochs, options)
+    names = class_names(labels) if hasher._uses_labels else None
+    checked = check_labels(labels) if hasher._uses_labels else np.asarray(labels)
+    checked = hasher._check_labels(checked, checked, len(checked))
+    return Criterion(_settled(hasher, checked, batch_size, epochs), checked, place, names)
 
 
 class Criterion(nn.Module):
-    """The loss of a deep method; `bitprint.criterion` makes one.
+    """The loss of a deep method; create it with `bitprint.criterion`.
 
-    Its buffers are what the method keeps between batches, such as the last outputs of all
-    training images. They are saved by `state_dict` and moved by `to`.
+    Its buffers contain the state between batches, such as the last outputs of all training
+    images. `state_dict` saves them and `to` moves them.
 
     Parameters
     ----------
     hasher : DeepHasher
-        The method. Every option has its value.
+        The method, with all options resolved.
     labels : ndarray, shape (N,) or (N, c)
         Labels of the training set.
     device : torch.device
@@ -114,7 +118,7 @@ class Criterion(nn.Module):
     Attributes
     ----------
     parts : dict of str to Tensor
-        Named parts of the last loss, without gradients. The loss is their sum.
+        Named terms of the last loss, without gradients. The loss is their sum.
 
     Examples
     --------
@@ -148,7 +152,7 @@ class Criterion(nn.Module):
         self._batch_size = hasher.training.batch_size
         self._class_count = class_count(labels)
         self._names = names
-        self._width = _head_width(hasher, self._class_count)
+        self._width = _head_width(hasher, 64 * hasher.bits, self._class_count)
         state = training_state(labels, device, self._batch_size)
         hasher.prepare(state)
         self.register_buffer("labels", state.labels)
@@ -162,30 +166,33 @@ class Criterion(nn.Module):
         return len(self.labels)
 
     def extra_repr(self) -> str:
-        """Method, bits and number of training images, for `repr`."""
+        """Return the method, bits and number of training images for `repr`."""
         return f"{self._hasher.name!r}, bits={self._hasher.bits}, images={len(self)}"
 
     def make_head(self, features: int) -> nn.Module:
-        """Build the layer from features (n, features) to what the criterion takes.
+        """Return a layer from features (n, features) to the inputs of the criterion.
 
-        The first K of its outputs are the hash outputs; some methods have further ones. Weights
-        are drawn with torch's generator.
+        Its first K outputs are the hash outputs; some methods have more outputs. The weights are
+        drawn from torch's global generator.
         """
+        self._width = _head_width(self._hasher, features, self._class_count)
         return self._hasher.make_head(features, self._class_count).to(self.labels.device)
 
     def forward(self, outputs: Tensor, rows: Tensor) -> Tensor:
-        """Return the loss of one batch, a number with a gradient.
+        """Return the loss of one batch, a scalar with a gradient.
 
         Parameters
         ----------
         outputs : Tensor, shape (n, K) or wider
-            Outputs of the head for the batch.
+            Outputs of the head for the batch. For a method that compares two views of each image,
+            such as "cibhash", the outputs of the first views, followed by those of the second:
+            ``criterion(torch.cat([first, second]), rows.repeat(2))``.
         rows : Tensor of int64, shape (n,)
-            Which training images these are, as rows of `labels`. `bitprint.IndexedDataset` adds
-            them to the items of a dataset.
+            Indices of the training images in `labels`. `bitprint.IndexedDataset` adds them to the
+            items of a dataset.
         """
         rows = self._checked(outputs, torch.as_tensor(rows))
-        # Losses are float32 in Bitprint's own loop, too.
+        # As in Bitprint's training loop, losses are computed in float32.
         with torch.autocast(outputs.device.type, enabled=False), self._state() as state:
             parts = self._hasher.loss(outputs.to(self.classes.dtype), rows, state)
         self.parts = {name: value.detach() for name, value in parts.items()}
@@ -193,26 +200,26 @@ class Criterion(nn.Module):
 
     @torch.no_grad()
     def end_epoch(self) -> dict[str, float]:
-        """Do the method's work between epochs; return its figures.
+        """Update the method after an epoch and return its metrics.
 
-        Call it after every epoch: DSDH solves for its classifier and its codes here.
+        Call this method after each epoch. DSDH solves for its classifier and codes here.
         """
         with self._state() as state:
             return self._hasher.after_epoch(state)
 
     @torch.no_grad()
     def hasher(self, model: nn.Module, head: nn.Module, data: Data) -> DeepHasher:
-        """Return a fitted hasher of copies of a trained model and head.
+        """Return a fitted hasher with copies of a trained model and head.
 
-        It encodes, and can be saved like a hasher that was trained by `fit`.
+        It can encode and be saved like a hasher trained by `fit`.
 
         Parameters
         ----------
         model : Module
-            From images to features, as `backbone=` of a deep method takes it: it must have been
-            trained on images that were normalized in the way described there.
+            Maps images to features, like the `backbone` of a deep method. It must have been
+            trained on images with the normalization described there.
         head : Module
-            From features to outputs.
+            Maps features to outputs.
         data : ImageSet or array
             The training images or features, in the order of `labels`.
         """
@@ -230,12 +237,13 @@ class Criterion(nn.Module):
         fitted.training_, fitted.settings_ = cast(Training, fitted.training), fitted._settings()
         fitted._fitted_bits = fitted.bits
         fitted.input_shape_, fitted.classes_ = item_shape(source), self._class_count
-        fitted.label_names_ = self._names or _label_names(source, None)
+        known = fitted._uses_labels
+        fitted.label_names_ = (self._names or _label_names(source, None)) if known else None
         return fitted
 
     @contextmanager
     def _state(self) -> Iterator[State]:
-        """The buffers as the method knows them; those that it replaces are registered again."""
+        """Yield the buffers as a `State`, then register the buffers that the method replaced."""
         kept = dict(self.tensors.named_buffers())
         state = State(self.labels, self.classes, self._batch_size, kept)
         yield state
@@ -243,10 +251,10 @@ class Criterion(nn.Module):
             self.tensors.register_buffer(key, value)
 
     def _checked(self, outputs: Tensor, rows: Tensor) -> Tensor:
-        """Return the rows on the device of the buffers; raise a ValueError for what cannot be."""
+        """Return the rows on the device of the buffers; raise a ValueError for invalid input."""
         device = self.labels.device
         if not isinstance(outputs, Tensor):
-            raise ValueError(f"outputs are a torch tensor, got {type(outputs).__name__}")
+            raise ValueError(f"outputs must be a torch tensor, got {type(outputs).__name__}")
         if outputs.ndim != 2 or outputs.shape[1] != self._width:
             raise ValueError(
                 f"{self._hasher.name} with {self._hasher.bits} bits and {self._class_count} "
@@ -263,59 +271,66 @@ class Criterion(nn.Module):
                 f"rows must be {len(outputs)} integers, one for each row of the outputs, "
                 f"got {rows.dtype} of shape {tuple(rows.shape)}"
             )
-        # With rows on a GPU, the check would make each step wait.
+        # For rows on a GPU, the check would synchronize in each step.
         unchecked = rows.is_cuda or len(rows) == 0
         if not (unchecked or 0 <= rows.min() <= rows.max() < len(self)):
             raise ValueError(
                 f"rows must be from 0 to {len(self) - 1}, got {int(rows.min())} to "
-                f"{int(rows.max())}; they are the places of the images in labels"
+                f"{int(rows.max())}; rows are indices into labels"
             )
-        # More rows than classes, and none above the classes: these are labels.
-        if not unchecked and rows.max() < self._class_count < len(rows) <= len(self):
+        views = self._hasher.views
+        once = rows[: len(rows) // views]
+        if not unchecked and not torch.equal(rows, once.repeat(views)):
             raise ValueError(
-                "rows are the places of the images in labels, not their classes: get them from "
-                "bp.IndexedDataset, and call criterion(outputs, rows)"
+                f"{self._hasher.name} compares {views} views of each image: call "
+                f"criterion(torch.cat(outputs), rows.repeat({views})) with the outputs of the views"
+            )
+        # Repeated values that are all below the number of classes are probably labels.
+        if not unchecked and rows.max() < self._class_count < len(once) <= len(self):
+            raise ValueError(
+                "rows must be indices into labels, not class numbers: get them from "
+                "bp.IndexedDataset and call criterion(outputs, rows)"
             )
         return rows.to(device, torch.int64)
 
 
-def _settled(
-    name: str,
-    bits: int,
-    labels: NDArray,
-    batch_size: int,
-    epochs: int | None,
-    options: dict[str, Any],
-) -> DeepHasher:
-    """Return the hasher of a criterion, with all options resolved."""
+def _created(name: str, bits: int, epochs: int | None, options: dict[str, Any]) -> DeepHasher:
+    """Return the hasher of a criterion; raise a ValueError for options that it cannot have."""
     cls = method(name)
     if not issubclass(cls, DeepHasher):
         raise ValueError(
-            f"{name} has no criterion, as it trains no network by gradient steps; "
+            f"{name} has no criterion because it does not train a network by gradient steps; "
             f'use bp.create("{name}", bits={bits}).fit(features, labels)'
         )
     for option in options:
         if option in ("training", *TRAINING_OPTIONS):
             raise ValueError(
-                f"a criterion takes no {option}: set it in your own optimizer, loader or loop"
+                f"a criterion has no option {option}: set it in your own optimizer, loader or loop"
             )
         if option == "backbone":
-            raise ValueError("a criterion takes no backbone: give the features of your model to it")
+            raise ValueError(
+                "a criterion has no option backbone: it takes the outputs of your model"
+            )
     if epochs is None and cls.staged:
         raise ValueError(
-            f"the loss of {name} changes during the training: give epochs=, the number of epochs "
+            f"the loss of {name} changes during training: pass epochs=, the number of epochs "
             "of your loop"
         )
-    hasher = cast(DeepHasher, create(name, bits, backbone=nn.Identity(), **options))
+    return cast(DeepHasher, create(name, bits, backbone=nn.Identity(), **options))
+
+
+def _settled(
+    hasher: DeepHasher, labels: NDArray, batch_size: int, epochs: int | None
+) -> DeepHasher:
+    """Return a copy of the hasher with all options resolved."""
     settled = settle(hasher, Items(_IMAGE, len(labels)))
     settled.training = Training(epochs=epochs or 1, batch_size=batch_size, precision="float32")
     settled._check_options(labels)
     return settled
 
 
-def _head_width(hasher: DeepHasher, classes: int) -> int:
-    """How many outputs the head of a method has, found without memory for its weights."""
-    features = 64 * hasher.bits
+def _head_width(hasher: DeepHasher, features: int, classes: int) -> int:
+    """Return the number of outputs of the head, without allocating its weights."""
     with torch.device("meta"):
         outputs = hasher.make_head(features, classes)(torch.zeros(1, features))
     return int(outputs.shape[1])
@@ -324,10 +339,10 @@ def _head_width(hasher: DeepHasher, classes: int) -> int:
 def _refuse_other_labels(
     criterion: nn.Module, tensors: dict[str, Tensor], prefix: str, *others: Any
 ) -> None:
-    """Refuse to load the buffers of another training set: their rows are other images."""
+    """Raise a ValueError for buffers of another training set, whose rows are other images."""
     mine, stored = cast(Tensor, criterion.labels), tensors.get(f"{prefix}labels")
     if isinstance(stored, Tensor) and not torch.equal(stored.to(mine), mine):
         raise ValueError(
-            "this state was saved with other labels, or the same in another order; "
-            "make the criterion with the labels of its training set"
+            "this state was saved with other labels, or with the same labels in another order; "
+            "create the criterion with the labels of the same training set"
         )

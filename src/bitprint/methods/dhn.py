@@ -10,22 +10,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
+from bitprint.methods._registry import register_method
 from bitprint.supervision import similarity
 from bitprint.training.losses import log_cosh
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 
 
+@register_method
 class DHN(DeepHasher):
     """Deep hashing network (Zhu, Long, Wang and Cao, AAAI 2016).
 
     ``min mean_ij [ log(1 + e^t_ij) - s_ij t_ij ] + lambda mean_i sum_k log cosh(|z_ik| - 1)``,
-    ``z = tanh(h)``, ``t_ij = z_i . z_j``, over the pairs of a batch, each image with itself
-    included.
+    ``z = tanh(h)``, ``t_ij = z_i . z_j``, over all pairs of a batch, including each image with
+    itself.
 
-    The second term is what a prior with one Laplacian at -1 and one at +1 leaves, made smooth.
-    Unlike in DPSH the inner product is not halved, and pairs are those of the batch only. With
-    long codes it saturates the sigmoid: outputs that agree give ``t_ij`` up to K.
+    The second term is a smooth form of the negative logarithm of a bimodal Laplacian prior at -1
+    and +1. Unlike in DPSH, the inner product is not halved and pairs are from the batch only. With
+    long codes it saturates the sigmoid: for equal outputs, ``t_ij`` is up to K.
 
     Parameters
     ----------
@@ -38,10 +40,10 @@ class DHN(DeepHasher):
 
     Notes
     -----
-    The release takes 10,000 steps of 64 images, the hash layer at ten times the rate of the
-    others, which is lowered to 0.3 of itself every 500 steps. Here: 60 epochs, as many steps on
-    10,500 images, and a rate that falls by four decades. The network is whatever `backbone` says;
-    the original is AlexNet.
+    The release trains for 10,000 steps of 64 images with ten times the rate for the hash layer.
+    It multiplies the rate by 0.3 every 500 steps. This implementation trains for 60 epochs, which
+    is the same number of steps for 10,500 images, and the rate decreases by four decades. The
+    network of the paper is AlexNet.
 
     Examples
     --------
@@ -72,10 +74,10 @@ class DHN(DeepHasher):
         self.quantisation = quantisation
 
     def prepare(self, state: State) -> None:
-        """Nothing is kept: every pair is inside of a batch."""
+        """Do nothing: pairs are formed within a batch."""
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Pairs inside of the batch, and quantisation."""
+        """Return the pairwise loss of the batch and the quantization loss."""
         hashed = torch.tanh(outputs)
         labels = state.labels[rows]
         products = hashed @ hashed.t()

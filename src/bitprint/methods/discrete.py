@@ -1,4 +1,4 @@
-"""The discrete step that SDH and DSDH share: ridge regression and cyclic coordinate descent."""
+"""The discrete step of SDH and DSDH: ridge regression and discrete cyclic coordinate descent."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitprint.parallel import on_every_core
+from bitprint.utils.parallel import on_every_core
 
-_ROWS = 4096  # samples that one thread takes at a time
+_ROWS = 4096  # samples per block in each thread
 
 
 def ridge(codes: Tensor, targets: Tensor, weight: float) -> Tensor:
-    """Minimise ``||Y - B W||_F^2 + weight ||W||_F^2``: W = (B'B + weight I)^-1 B'Y.
+    """Minimize ``||Y - B W||_F^2 + weight ||W||_F^2``: W = (B'B + weight I)^-1 B'Y.
 
     Parameters
     ----------
@@ -39,42 +39,42 @@ def ridge(codes: Tensor, targets: Tensor, weight: float) -> Tensor:
     """
     gram = codes.t() @ codes
     gram.diagonal().add_(weight)
-    # Positive definite by construction; checking it would make a GPU wait.
+    # Positive definite by construction; a check would synchronize with the GPU.
     factor, _ = torch.linalg.cholesky_ex(gram)
     return torch.cholesky_solve(codes.t() @ targets, factor)
 
 
-def discrete_descent(codes: Tensor, classifier: Tensor, pull: Tensor, sweeps: int = 10) -> Tensor:
-    """Minimise ``||B W||_F^2 - 2 <B, Q>`` over B in {-1, +1}, bit by bit.
+def dcc(codes: Tensor, classifier: Tensor, pull: Tensor, sweeps: int = 10) -> Tensor:
+    """Minimize ``||B W||_F^2 - 2 <B, Q>`` over B in {-1, +1} by discrete cyclic coordinate descent.
 
-    Each update is the exact minimiser over bit k of all samples at once:
+    Each update is the exact minimizer over bit k of all samples:
     ``b_k = sgn(q_k - B_rest W_rest w_k)``. A bit whose argument is zero keeps its value, so that
     the objective never increases and the sweeps cannot cycle.
 
     Parameters
     ----------
     codes : Tensor, shape (N, K)
-        B to start from; left as it is. Zeros are allowed, as the authors of DSDH start from them.
+        Initial B; not modified. Zeros are allowed, because the authors of DSDH start from zeros.
     classifier : Tensor, shape (K, c)
         W.
     pull : Tensor, shape (N, K)
-        Q: the targets' pull Y W' plus whatever else the codes should agree with.
+        Q: Y W' for the targets Y, plus further linear terms.
     sweeps : int
-        At most so many passes over the bits; it ends when a pass changes nothing.
+        Maximum number of passes over the bits; the descent stops when a pass changes no bit.
 
     Returns
     -------
     Tensor, shape (N, K)
-        B, of the dtype and on the device of `codes`.
+        B, with the dtype and device of `codes`.
 
     Examples
     --------
     >>> start = torch.ones(1, 2)
-    >>> discrete_descent(start, torch.zeros(2, 1), pull=torch.tensor([[-3.0, 0.0]])).tolist()
+    >>> dcc(start, torch.zeros(2, 1), pull=torch.tensor([[-3.0, 0.0]])).tolist()
     [[-1.0, 1.0]]
     """
     if codes.is_cuda and find_spec("triton"):
-        from bitprint.methods import discrete_gpu  # Triton comes with torch where there are GPUs
+        from bitprint.methods import discrete_gpu  # only torch for GPUs includes Triton
 
         weights = classifier.detach().double()
         gram = (weights @ weights.t()).fill_diagonal_(0)
@@ -106,7 +106,7 @@ def _descend(
     pulls: NDArray[np.float64],
     sweeps: int,
 ) -> None:
-    """Descend in place; `others` is B G, kept up to date with every bit that changes."""
+    """Update the bits in place; `others` is B G and is updated with each changed bit."""
     for row in range(len(bits)):
         for _ in range(sweeps):
             changed = False
@@ -122,7 +122,7 @@ def _descend(
 
 
 def sgn(values: Tensor) -> Tensor:
-    """Signs without a third symbol: +1 where a value is >= 0, and -1 elsewhere.
+    """Return +1 for values >= 0 and -1 for others.
 
     Examples
     --------

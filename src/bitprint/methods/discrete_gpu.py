@@ -1,4 +1,4 @@
-"""The discrete step on a GPU: the bits of each sample descend in a warp of its own."""
+"""The discrete step on a GPU: one warp per sample."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch import Tensor
 
 
 def descend(codes: Tensor, gram: Tensor, pull: Tensor, sweeps: int) -> Tensor:
-    """Descend as `bitprint.methods.discrete.discrete_descent` does, without leaving the GPU.
+    """Run the updates of `bitprint.methods.discrete.dcc` on the GPU.
 
     Parameters
     ----------
     codes : Tensor of float64, shape (N, K)
-        B to start from; left as it is.
+        Initial B; not modified.
     gram : Tensor of float64, shape (K, K)
-        W W' with zeros on its diagonal.
+        W W' with a zero diagonal.
     pull : Tensor of float64, shape (N, K)
         Q.
     sweeps : int
-        At most so many passes over the bits.
+        Maximum number of passes over the bits.
     """
     count, bits = codes.shape
     result = torch.empty_like(codes)
@@ -42,7 +42,7 @@ def descend(codes: Tensor, gram: Tensor, pull: Tensor, sweeps: int) -> Tensor:
 
 @triton.jit
 def _descend(codes, others, gram, pulls, result, sweeps, bits, WIDTH: tl.constexpr):
-    """One sample: `rest` is B G, kept up to date with every bit that changes."""
+    """Update one sample; `rest` is B G and is updated with each changed bit."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.arange(0, WIDTH)
     inside = place < bits

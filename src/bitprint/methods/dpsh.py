@@ -8,25 +8,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
+from bitprint.methods._registry import register_method
 from bitprint.methods.discrete import sgn
 from bitprint.supervision import similarity
-from bitprint.training.losses import pair_loss, quantisation_loss
+from bitprint.training.losses import pair_loss, quantization_loss
 from bitprint.training.state import State
 
 
+@register_method
 class DPSH(DeepHasher):
     """Deep pairwise-supervised hashing (Li, Wang and Kang, IJCAI 2016).
 
     ``min -sum_ij [ s_ij t_ij - log(1 + e^t_ij) ] + eta sum_i ||sgn(h_i) - h_i||^2``,
-    ``t_ij = h_i . h_j / 2``, over both ordered pairs.
+    ``t_ij = h_i . h_j / 2``, over all ordered pairs.
 
     Parameters
     ----------
     bits : int
         K.
     eta : float
-        Weight of the quantisation term, in the paper's units: the loss is the objective over
-        batch size times N.
+        Weight of the quantization term, in the paper's units: the loss is the objective divided
+        by batch size times N.
     **common
         As in `DeepHasher`.
 
@@ -60,7 +62,7 @@ class DPSH(DeepHasher):
         self.eta = eta
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Pairs of the batch with all training images, and quantisation."""
+        """Return the loss of pairs with all training images and the quantization loss."""
         hashed = outputs[:, : self.bits]
         return pairwise_parts(hashed, rows, sgn(hashed.detach()), self.eta, state)
 
@@ -80,26 +82,26 @@ def pairwise_parts(
     weights: Tensor | None = None,
     kinds: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Refresh the output buffer with the batch; return the two terms that DPSH and DSDH share.
+    """Update the output buffer with the batch and return the common terms of DPSH and DSDH.
 
     Parameters
     ----------
     hashed : Tensor, shape (n, K)
         Hash outputs of the batch.
     rows : Tensor of int64, shape (n,)
-        Which training images these are.
+        Indices of the training images in the batch.
     signs : Tensor, shape (n, K)
-        The codes that outputs are pulled to.
+        Codes in the quantization term.
     eta : float
-        Strength of that pull, in the paper's units.
+        Weight of the quantization term, in the paper's units.
     state : State
-        Labels, and the buffer "U".
+        Labels and the buffer "U".
     slope : float
-        a in log(1 + e^(a t)) / a: below 1, large t do not yet settle a pair. 1 in both papers.
+        a in log(1 + e^(a t)) / a. With a < 1 the loss saturates at larger t. 1 in both papers.
     weights : Tensor, shape (N,), optional
-        Weight of each training image in both terms; ones in both papers.
+        Weight of each training image in both terms; 1 in both papers.
     kinds : Tensor, shape (2,), optional
-        Weights of dissimilar and of similar pairs; ones in both papers.
+        Weights of dissimilar and of similar pairs; 1 in both papers.
     """
     buffer = state.tensors["U"]
     buffer[rows] = hashed.detach()
@@ -111,5 +113,5 @@ def pairwise_parts(
         both = own, weights
     return {
         "pair": scale / slope * pair_loss(slope * hashed, buffer, similar, both, kinds),
-        "quantisation": scale * eta * quantisation_loss(hashed, signs, own),
+        "quantisation": scale * eta * quantization_loss(hashed, signs, own),
     }

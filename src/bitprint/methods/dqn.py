@@ -1,4 +1,4 @@
-"""DQN: a deep quantisation network, whose codes are entries of codebooks."""
+"""DQN: a deep quantization network whose codes are codebook entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from bitprint.methods._deep import (
     check_weights,
     gaussian_linear,
 )
-from bitprint.methods.product import assign, improve, random_codebooks, reconstruct
+from bitprint.methods._registry import register_method
+from bitprint.methods.product import assign, lloyd, random_codebooks, reconstruct
 from bitprint.nets.network import HashNetwork
 from bitprint.quantised import QuantisedCodes
 from bitprint.supervision import similarity
@@ -28,11 +29,11 @@ from bitprint.training.state import State
 
 _LLOYD_ITERATIONS = 10
 _MOST_BITS_OF_A_BOOK = 8
-_SHORT = 1e-3  # outputs shorter than this have no direction: its slope would throw the network off
+_MIN_LENGTH = 1e-3  # smallest length in the cosine, as its gradient diverges for short outputs
 
 
 class Bottleneck(nn.Module):
-    """R tanh units, and the codebooks of their product quantiser, which travel with the weights."""
+    """R tanh units and the codebooks of their product quantizer, stored with the weights."""
 
     codebooks: Tensor
 
@@ -42,48 +43,53 @@ class Bottleneck(nn.Module):
         self.register_buffer("codebooks", torch.zeros(books, entries, width))
 
     def forward(self, features: Tensor) -> Tensor:
-        """z, shape (n, R)."""
+        """Return z, shape (n, R)."""
         return torch.tanh(self.linear(features))
 
 
+@register_method
 class DQN(DeepHasher):
-    """Deep quantisation network (Cao, Long, Wang, Zhu and Wen, AAAI 2016).
+    """Deep quantization network (Cao, Long, Wang, Zhu and Wen, AAAI 2016).
 
-    Not a Hamming method. Outputs z of R tanh units are cut into M parts, and each part is replaced
-    by the nearest of n entries of a codebook, K = M log2(n) bits. The network learns the
-    similarity of pairs in the batch by cosine, and to be near to its codes::
+    The codes are not compared by Hamming distance. The outputs z of R tanh units are divided into M
+    parts, and each part is replaced by the nearest of the n entries of a codebook, which gives
+    K = M log2(n) bits. The network minimizes a cosine loss of the pairs in the batch and the
+    quantization error::
 
         min  mean_ij ( s_ij - cos(z_i, z_j) )^2 + lambda mean_i ||z_i - C h_i||^2
 
-    with s in {-1, +1}; between epochs the codebooks C are improved by k-means on the last outputs
-    of all images, and every image gets its entries h anew; in the end once more, on the outputs of
-    the trained network. `encode` gives `QuantisedCodes`, and
-    `encode_queries` the real outputs: a ranking is by asymmetric quantiser distance
-    ``||z_q - C h_i||^2``, which `bitprint.evaluate` sees to. An index refuses such codes.
+    with s in {-1, +1}. Between epochs, k-means on the last outputs of all images updates the
+    codebooks C, and the entries h of all images are assigned again. After training, this is
+    repeated with the outputs of the trained network.
 
-    The original's: both losses, n = 256 where 8 divides K (24, 32 and 48 bits), codebooks every
-    second epoch and lambda = 0 until the first, batches of 256, momentum 0.9 and ten times the
-    rate for the last layer; R of about 300 and lambda = 1e-4 are those of its authors' later code.
-    Choices: at 12 bits two codebooks of 64, and in general the largest that divide K into equal
-    parts; exact k-means, from random outputs; pairs of an image with itself are left out; the
-    rates, and a cosine instead of halving every 500 steps.
+    `encode` returns `QuantisedCodes` and `encode_queries` returns real-valued outputs. A ranking
+    uses the asymmetric quantizer distance ``||z_q - C h_i||^2``, as in `bitprint.evaluate`. These
+    codes cannot be stored in an index.
+
+    As in the paper: both losses, n = 256 if 8 divides K (24, 32 and 48 bits), an update of the
+    codebooks every second epoch and lambda = 0 before the first update, batches of 256, momentum
+    0.9 and ten times the rate for the last layer. R = 300 and lambda = 1e-4 are from later code of
+    the authors. The following parts are our choices: two codebooks of 64 entries for 12 bits, and
+    in general the largest codebooks that divide K into equal parts; exact k-means, initialized with
+    random outputs; no pairs of an image with itself; the rates, and a cosine schedule instead of
+    halving every 500 steps.
 
     Parameters
     ----------
     bits : int
-        K; each codebook has the largest number of bits up to 8 that divides it.
+        K. Each codebook has the largest number of bits up to 8 that divides K.
     quantisation : float
         lambda.
     width : int
         R, rounded up to a multiple of M.
     cycle : int
-        Epochs between two improvements of the codebooks.
+        Number of epochs between two updates of the codebooks.
     **common
         As in `DeepHasher`.
 
     Notes
     -----
-    `metrics.csv` shows the mean squared error of the codes, whenever the codebooks are improved,
+    After each update of the codebooks, `metrics.csv` contains the mean squared error of the codes
     as `quantisation_error`.
 
     Examples
@@ -125,7 +131,7 @@ class DQN(DeepHasher):
         self.cycle = cycle
 
     def quantiser_shape(self) -> tuple[int, int, int]:
-        """M codebooks, n entries, and the length d of an entry.
+        """Return M codebooks, n entries per codebook and the length d of an entry.
 
         Examples
         --------
@@ -137,31 +143,31 @@ class DQN(DeepHasher):
         return books, 2**bits_of_a_book, -(-self.width // books)
 
     def encode(self, data: Data) -> QuantisedCodes:  # type: ignore[override]
-        """Entries of the codebooks for images or features; not `Codes`, see `QuantisedCodes`."""
+        """Return the codebook entries of images or features as `QuantisedCodes`."""
         vectors = torch.from_numpy(self.project(data))
         codebooks = self._head().codebooks.cpu()
         return QuantisedCodes(assign(vectors, codebooks).numpy(), codebooks.numpy())
 
     def encode_queries(self, data: Data) -> NDArray:  # type: ignore[override]
-        """Outputs z of shape (Q, R), to be compared with the codes of `encode`."""
+        """Return outputs z, shape (Q, R), to be compared with the codes of `encode`."""
         return self.project(data)
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """R tanh units."""
+        """Return R tanh units with codebooks."""
         return Bottleneck(features, *self.quantiser_shape())
 
     def prepare(self, state: State) -> None:
-        """Buffers: Z, the last outputs; C and h, codebooks and entries of all images."""
+        """Create Z, the last outputs, C, the codebooks, and h, the entries of all images."""
         books, entries, width = self.quantiser_shape()
         device = state.device
         state.tensors["Z"] = torch.zeros(len(state), books * width, device=device)
         state.tensors["C"] = torch.zeros(books, entries, width, device=device)
         state.tensors["h"] = torch.zeros(len(state), books, dtype=torch.int64, device=device)
-        state.tensors["quantised"] = torch.zeros((), device=device)  # lambda is off until it is 1
+        state.tensors["quantised"] = torch.zeros((), device=device)  # 0 disables lambda
         state.tensors["epochs"] = torch.zeros((), dtype=torch.int64, device=device)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Cosines of the pairs in the batch, and distance to the codes."""
+        """Return the cosine loss of the pairs in the batch and the quantization error."""
         state.tensors["Z"][rows] = outputs.detach()
         labels = state.labels[rows]
         size = min(state.batch_size, len(state))
@@ -173,33 +179,33 @@ class DQN(DeepHasher):
         }
 
     def after_epoch(self, state: State) -> dict[str, float]:
-        """Improve the codebooks at the end of a cycle."""
+        """Update the codebooks at the end of a cycle."""
         state.tensors["epochs"] += 1
         if int(state.tensors["epochs"]) % self.cycle:
             return {}
-        return {"quantisation_error": self._improve_codebooks(state)}
+        return {"quantisation_error": self._update_codebooks(state)}
 
     def finish(self, net: HashNetwork, state: State, feed: Feed) -> None:
-        """Improve the codebooks once more, and keep them with the network.
+        """Update the codebooks and store them with the network.
 
-        Outputs of the last epoch are of a network that was still learning, from changed images;
-        codes are made of what it gives now.
+        The buffered outputs are from a network in training and from augmented images. The codebooks
+        must match the outputs of the trained network.
         """
         state.tensors["Z"] = torch.cat(list(feed.outputs(net, ENCODE_BATCH)))
-        self._improve_codebooks(state)
+        self._update_codebooks(state)
         head = net.head
         assert isinstance(head, Bottleneck)
         head.codebooks.copy_(state.tensors["C"])
 
-    def _improve_codebooks(self, state: State) -> float:
-        """K-means on the last outputs; return the mean squared error."""
+    def _update_codebooks(self, state: State) -> float:
+        """Run k-means on the last outputs and return the mean squared error."""
         vectors, codebooks = state.tensors["Z"], state.tensors["C"]
         if not state.tensors["quantised"]:
             books, entries, _ = codebooks.shape
             generator = torch.Generator().manual_seed(int(self.seed))
             codebooks = random_codebooks(vectors, books, entries, generator)
             state.tensors["quantised"] = torch.ones_like(state.tensors["quantised"])
-        state.tensors["C"] = codebooks = improve(vectors, codebooks, _LLOYD_ITERATIONS)
+        state.tensors["C"] = codebooks = lloyd(vectors, codebooks, _LLOYD_ITERATIONS)
         state.tensors["h"] = indices = assign(vectors, codebooks)
         return float((vectors - reconstruct(indices, codebooks)).square().sum() / len(vectors))
 
@@ -221,7 +227,7 @@ class DQN(DeepHasher):
 
 
 def cosine_loss(outputs: Tensor, similar: Tensor) -> Tensor:
-    """``sum_{i != j} ( s_ij - cos(z_i, z_j) )^2`` with s = +1 for similar pairs, -1 for others.
+    """Return ``sum_{i != j} (s_ij - cos(z_i, z_j))^2``, s = +1 for similar pairs, else -1.
 
     Parameters
     ----------
@@ -234,7 +240,7 @@ def cosine_loss(outputs: Tensor, similar: Tensor) -> Tensor:
     >>> cosine_loss(outputs, torch.eye(2, dtype=torch.bool))
     tensor(2.)
     """
-    directions = functional.normalize(outputs, dim=1, eps=_SHORT)
+    directions = functional.normalize(outputs, dim=1, eps=_MIN_LENGTH)
     signs = torch.where(similar, 1.0, -1.0)
     errors = (signs - directions @ directions.t()).square()
     return errors.sum() - errors.diagonal().sum()

@@ -1,4 +1,4 @@
-"""DSCH and DRSCH: bit-scalable deep hashing, where every bit has a weight of its own."""
+"""DSCH and DRSCH: bit-scalable deep hashing with a learned weight for each bit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bitprint.codes import Codes, check_bits
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights, gaussian_linear
+from bitprint.methods._registry import register_method
 from bitprint.nets.network import HashNetwork
 from bitprint.supervision import similarity
 from bitprint.training.plan import Training
@@ -18,13 +19,13 @@ from bitprint.training.state import State
 from bitprint.training.triplets import batch_triplets, masked_mean
 from bitprint.weighted import WeightedCodes
 
-_STEEPER = 1.1  # factor of beta from one stage to the next
-_STRICTER = 0.1  # by how much the threshold falls
+_BETA_GROWTH = 1.1  # factor of beta per stage
+_THRESHOLD_STEP = 0.1  # decrease of the threshold per stage
 _ADJACENT, _APART = 1.0, 0.001  # entries of A
 
 
 class WeightedHead(nn.Module):
-    """A hash layer and a weight for each bit; outputs (v, w), shape (n, 2K)."""
+    """A hash layer and a weight per bit; its outputs are (v, w), shape (n, 2K)."""
 
     def __init__(self, features: int, bits: int) -> None:
         super().__init__()
@@ -32,12 +33,12 @@ class WeightedHead(nn.Module):
         self.weights = nn.Parameter(torch.ones(bits))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Hash outputs v, then the weights w once more in every row."""
+        """Return the hash outputs v, then the weights w repeated in each row."""
         hashed = self.hash(features)
         return torch.cat([hashed, self.weights.expand_as(hashed)], dim=1)
 
     def strongest(self, bits: int) -> WeightedHead:
-        """Return a head of the bits with the largest ``|w|``, largest first."""
+        """Return a head with the bits of the largest ``|w|``, in descending order."""
         order = self.weights.detach().abs().argsort(descending=True, stable=True)[:bits]
         head = WeightedHead(self.hash.in_features, bits).to(order.device)
         values = {name: value[order] for name, value in self.state_dict().items()}
@@ -45,34 +46,37 @@ class WeightedHead(nn.Module):
         return head
 
 
+@register_method
 class DSCH(DeepHasher):
-    """Deep similarity comparison hashing, DRSCH without its regulariser.
+    """Deep similarity comparison hashing: DRSCH without the regularizer.
 
-    Outputs v become weighted codes ``x = w o tanh(beta v / 2)``, with a learned weight for each
-    bit, and triplets of an image, a similar and a dissimilar one are to keep their order::
+    The outputs v give weighted codes ``x = w o tanh(beta v / 2)`` with a learned weight per bit.
+    For triplets of an image, a similar image and a dissimilar image, the similar image should have
+    the smaller distance::
 
         min  sum_(i, p, n) max( ||x_i - x_p||^2 - ||x_i - x_n||^2, C )
 
-    A triplet that is below C already is left alone. From stage to stage beta grows by a tenth, so
-    that codes become binary, and C falls by 0.1. Codes are the signs of v.
+    Triplets below C have no gradient. In each stage beta increases by 10%, so that the codes become
+    binary, and C decreases by 0.1. The codes are the signs of v.
 
-    The original's: the loss, weights that begin at 1, beta from 5, C from -5 and how they change,
-    ten images of each of ten classes in a batch, SGD at 1/300 without momentum. Choices: the
-    release has a stage every 10,000 steps, here training has a fixed number of stages, whatever
-    the size of the set; the mean over all triplets of the batch stands for the sum over random
-    ones; and the rate falls along a cosine instead of to a third every 50,000 steps. C is in units
-    of squared distance, four for a bit of weight 1, and is not scaled with K.
+    As in the paper: the loss, initial weights of 1, beta starting at 5 and C at -5 with these
+    changes, batches of ten images from each of ten classes, SGD with rate 1/300 and no momentum.
+    The following parts are our choices: the release starts a stage every 10,000 steps, here the
+    training has a fixed number of stages for any size of the training set; the mean over all
+    triplets of the batch replaces the sum over random triplets; the rate follows a cosine schedule
+    instead of a decrease to a third every 50,000 steps. C is a squared distance, where a bit of
+    weight 1 contributes 4, and is not scaled with K.
 
     Parameters
     ----------
     bits : int
         K.
     beta : float
-        Steepness of the first stage.
+        beta in the first stage.
     threshold : float
-        C of the first stage, below zero.
+        C in the first stage, < 0.
     stages : int
-        Equal parts of the training, by epochs.
+        Number of stages with an equal number of epochs.
     **common
         As in `DeepHasher`.
 
@@ -94,7 +98,7 @@ class DSCH(DeepHasher):
     staged = True
     tuned: ClassVar[Tuned] = {
         "scratch": {"lr": 1e-3, "trunk_lr": None, "weight_decay": 0.05},
-        "recommended scratch": {"views": 500_000},
+        "recommended scratch": {"images_seen": 500_000},
     }
 
     def __init__(
@@ -116,10 +120,10 @@ class DSCH(DeepHasher):
         return "cnnh"
 
     def truncate(self, bits: int) -> Self:
-        """Return this fitted hasher with fewer bits: those of the largest weights.
+        """Return a copy of this fitted hasher with fewer bits, those with the largest weights.
 
-        The bits are in order of weight, so that shorter codes begin longer ones. The network below
-        the hash layer is shared, not copied.
+        The bits are sorted by weight, so a shorter code is a prefix of a longer one. The network
+        below the hash layer is shared, not copied.
         """
         self._check_fitted()
         if check_bits(bits) > self.bits:
@@ -133,10 +137,10 @@ class DSCH(DeepHasher):
         return shorter
 
     def weigh(self, codes: Codes) -> WeightedCodes:
-        """Database codes to be ranked by weighted Hamming distance, a bit weighing w^2.
+        """Return database codes for ranking by weighted Hamming distance with weights w^2.
 
-        That is a quarter of the squared distance between weighted codes ``w o b``. Queries are
-        plain codes: ``bp.evaluate(queries, labels, hasher.weigh(codes), labels)``.
+        This distance is a quarter of the squared distance between weighted codes ``w o b``.
+        Queries are unweighted codes: ``bp.evaluate(queries, labels, hasher.weigh(codes), labels)``.
 
         Examples
         --------
@@ -154,25 +158,25 @@ class DSCH(DeepHasher):
         return WeightedCodes(codes, weights.square().numpy())
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """K hash outputs and K weights."""
+        """Return a head with K hash outputs and K weights."""
         return WeightedHead(features, self.bits)
 
     def prepare(self, state: State) -> None:
-        """Count epochs; there are no buffers."""
+        """Create the epoch counter."""
         state.tensors["epochs"] = torch.zeros((), dtype=torch.int64, device=state.device)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Mean over all triplets in the batch."""
+        """Return the mean loss over all triplets in the batch."""
         distances = squared_distances(self.weighted_codes(outputs, state))
         return {"triplet": self._triplet_loss(distances, batch_triplets(state.labels[rows]), state)}
 
     def after_epoch(self, state: State) -> dict[str, float]:
-        """Count the epoch."""
+        """Increment the epoch counter."""
         state.tensors["epochs"] += 1
         return {}
 
     def weighted_codes(self, outputs: Tensor, state: State) -> Tensor:
-        """x, shape (n, K), from what the head gave.
+        """Return x, shape (n, K), for the outputs of the head.
 
         Examples
         --------
@@ -184,16 +188,16 @@ class DSCH(DeepHasher):
         tensor([[ 0.5000, -2.0000]])
         """
         hashed, weights = outputs[:, : self.bits], outputs[:, self.bits :]
-        beta = self.beta * _STEEPER ** self._stage(state)
+        beta = self.beta * _BETA_GROWTH ** self._stage(state)
         return weights * torch.tanh(beta * hashed / 2)
 
     def _triplet_loss(self, distances: Tensor, triplets: Tensor, state: State) -> Tensor:
-        threshold = self.threshold - _STRICTER * self._stage(state)
+        threshold = self.threshold - _THRESHOLD_STEP * self._stage(state)
         differences = distances[:, :, None] - distances[:, None, :]
         return masked_mean(torch.maximum(differences, threshold), triplets)
 
     def _stage(self, state: State) -> Tensor:
-        """Stages finished; on the device, so that no step waits for it."""
+        """Return the number of finished stages, on the device to avoid synchronization."""
         epochs = (self.training or self.default_training).epochs
         stage = state.tensors["epochs"] * self.stages // epochs
         return stage.to(torch.get_default_dtype())
@@ -209,25 +213,27 @@ class DSCH(DeepHasher):
         if self.stages < 1:
             raise ValueError(f"stages must be at least 1, got {self.stages}")
         if not -float("inf") < self.threshold < 0:
-            raise ValueError(f"threshold must be a number below 0, got {self.threshold}")
+            raise ValueError(f"threshold must be a number < 0, got {self.threshold}")
 
 
+@register_method
 class DRSCH(DSCH):
-    """Deep regularised similarity comparison hashing (bit-scalable deep hashing).
+    """Deep regularized similarity comparison hashing (bit-scalable deep hashing).
 
-    To the triplets of DSCH it adds adjacency consistency, ``lambda tr(X' L X)`` with the Laplacian
-    ``L = D - A`` of the batch: half the sum of ``A_ij ||x_i - x_j||^2``, where A is 1 for similar
-    images and 0.001 for others. The loss is the whole objective over the number of triplets.
+    The loss is the triplet loss of DSCH plus the adjacency consistency ``lambda tr(X' L X)`` with
+    the Laplacian ``L = D - A`` of the batch. It is half the sum of ``A_ij ||x_i - x_j||^2``, where
+    A is 1 for similar images and 0.001 for others. The sum of both is divided by the number of
+    triplets.
 
-    The release has other entries on the diagonal of L, and half of the gradient; this is the
-    Laplacian itself.
+    The release uses different diagonal entries of L and half of the gradient. This implementation
+    uses the Laplacian.
 
     Parameters
     ----------
     bits : int
         K.
     consistency : float
-        lambda, the weight of the regulariser against the sum over triplets.
+        lambda, the weight of the regularizer relative to the sum over triplets.
     beta, threshold, stages
         As in `DSCH`.
     **common
@@ -263,7 +269,7 @@ class DRSCH(DSCH):
         self.consistency = consistency
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Triplets of the batch, and the Laplacian term over their number."""
+        """Return the triplet loss and the Laplacian term divided by the number of triplets."""
         labels = state.labels[rows]
         triplets = batch_triplets(labels)
         distances = squared_distances(self.weighted_codes(outputs, state))
@@ -280,7 +286,7 @@ class DRSCH(DSCH):
 
 
 def squared_distances(points: Tensor) -> Tensor:
-    """``||x_i - x_j||^2`` of all pairs of rows, shape (n, n).
+    """Return ``||x_i - x_j||^2`` for all pairs of rows, shape (n, n).
 
     Examples
     --------

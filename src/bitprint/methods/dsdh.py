@@ -10,16 +10,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
-from bitprint.methods.discrete import discrete_descent, ridge, sgn
+from bitprint.methods._registry import register_method
+from bitprint.methods.centers import choose_apart
+from bitprint.methods.discrete import dcc, ridge, sgn
 from bitprint.methods.dpsh import pairwise_parts
 from bitprint.nets import backbone_kind
-from bitprint.supervision import class_count, similarity
+from bitprint.supervision import class_count, has_several_labels, similarity
 from bitprint.training.state import State
+
+OVER_FEATURES, SEVERAL_OVER_FEATURES = 0.03, 0.1
+"""Factors on eta over features: where every image has one label, and otherwise."""
 
 MOST_WEIGHT, MOST_OVER_FEATURES = 10.0, 1000.0
 """Largest weight of an image of a small class, where one of the largest class has weight 1."""
 
 
+@register_method
 class DSDH(DeepHasher):
     """Deep supervised discrete hashing (Li, Sun, He and Tan, NIPS 2017).
 
@@ -59,7 +65,8 @@ class DSDH(DeepHasher):
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
         whatever the size of the training set, mu is eta times the largest of 10, the number of
-        classes and K^2 / 50, and nu is mu / 10.
+        classes and K^2 / 50, and nu is mu / 10. Over features eta is multiplied by 0.03, or by 0.1
+        if some image has several labels.
     **common
         As in `DeepHasher`.
 
@@ -107,8 +114,19 @@ class DSDH(DeepHasher):
         self.nu = nu
         self.eta = eta
 
-    def weights(self, count: int, classes: int = 10) -> tuple[float, float, float]:
-        """mu, nu and eta for a training set of `count` images of so many classes.
+    def weights(
+        self, count: int, classes: int = 10, *, several: bool = False
+    ) -> tuple[float, float, float]:
+        """Return mu, nu and eta for a training set.
+
+        Parameters
+        ----------
+        count : int
+            Number of images.
+        classes : int
+            Number of classes.
+        several : bool
+            Whether some image has several labels.
 
         Examples
         --------
@@ -117,6 +135,8 @@ class DSDH(DeepHasher):
         """
         if (self.mode or self.tuned[self.recipe]["mode"]) == "balanced":
             eta = count * math.sqrt(self.bits) / 100
+            if self._over_features():
+                eta *= SEVERAL_OVER_FEATURES if several else OVER_FEATURES
             # The classifier decides bit k while eta |u| < mu |w_k|^2, and the c entries of w_k are
             # of order 1 / max(K, c).
             mu = eta * max(10, classes, self.bits**2 / 50)
@@ -173,7 +193,7 @@ class DSDH(DeepHasher):
         else:
             # Its weight is in front of both terms of an image, so that no code depends on it.
             pull = classes @ classifier.t() + eta / mu * outputs
-            codes = state.tensors["B"] = discrete_descent(codes, classifier, pull)  # eqs. 17, 18
+            codes = state.tensors["B"] = dcc(codes, classifier, pull)  # eqs. 17, 18
             changed = (codes != sgn(outputs)).float().mean()
         residual = (root * (classes - codes @ classifier)).square().sum()
         classification = mu * residual + nu * classifier.square().sum()
@@ -184,11 +204,14 @@ class DSDH(DeepHasher):
         }
 
     def _weights_of(self, state: State) -> tuple[float, float, float]:
-        return self.weights(len(state), state.classes.shape[1])
+        several = self.mode == "balanced" and "weights" not in state.tensors
+        return self.weights(len(state), state.classes.shape[1], several=several)
 
     def _most_weight(self) -> float:
-        over_features = self.backbone != "auto" and backbone_kind(self.backbone) == "features"
-        return MOST_OVER_FEATURES if over_features else MOST_WEIGHT
+        return MOST_OVER_FEATURES if self._over_features() else MOST_WEIGHT
+
+    def _over_features(self) -> bool:
+        return self.backbone != "auto" and backbone_kind(self.backbone) == "features"
 
     def _solve_batch(self, outputs: Tensor, rows: Tensor, state: State) -> None:
         """W from the signs of this batch alone, then its B from zero, in at most ten sweeps."""
@@ -196,7 +219,7 @@ class DSDH(DeepHasher):
         classes = state.classes[rows]
         classifier = ridge(sgn(outputs), classes, nu / mu)
         pull = classes @ classifier.t() + eta / mu * outputs
-        codes = sgn(discrete_descent(torch.zeros_like(outputs), classifier, pull))
+        codes = sgn(dcc(torch.zeros_like(outputs), classifier, pull))
         state.tensors["B"][rows] = codes
         state.tensors["changed"] += (codes != sgn(outputs)).sum()
 
@@ -204,7 +227,9 @@ class DSDH(DeepHasher):
         super()._check_options(labels)
         if self.mode not in ("paper", "authors", "balanced"):
             raise ValueError(f"mode must be paper, authors or balanced, got {self.mode!r}")
-        mu, nu, eta = self.weights(len(labels), class_count(labels))
+        mu, nu, eta = self.weights(
+            len(labels), class_count(labels), several=has_several_labels(labels)
+        )
         check_weights(mu=mu, nu=nu)
         check_weights(eta=eta, zero=True)
 
@@ -286,13 +311,7 @@ def separated_codes(count: int, bits: int, generator: torch.Generator) -> Tensor
             [3., 3., 0.]])
     """
     pool = torch.randint(0, 2, (4096, bits), generator=generator, dtype=torch.float64) * 2 - 1
-    near = torch.zeros(len(pool), dtype=torch.float64)
-    chosen = []
-    for _ in range(count):
-        code = pool[near.argmin()]
-        near += ((pool @ code - bits) / 2).exp()
-        chosen.append(code)
-    return torch.stack(chosen).to(torch.get_default_dtype())
+    return choose_apart(pool, count)
 
 
 def codes_per_label(codes: Tensor, labels: Tensor) -> float:

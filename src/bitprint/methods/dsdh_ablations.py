@@ -1,4 +1,4 @@
-"""DSDH-A, DSDH-B and DSDH-C: what is left of DSDH when a part is taken away (section 4.2)."""
+"""DSDH-A, DSDH-B and DSDH-C: ablations of DSDH (section 4.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bitprint.methods._deep import Common, DeepHasher, check_weights, gaussian_linear
+from bitprint.methods._registry import register_method
 from bitprint.methods.discrete import ridge, sgn
 from bitprint.methods.dpsh import DPSH, pairwise_parts
 from bitprint.training.losses import classification_loss
 from bitprint.training.state import State
 
 
+@register_method
 class DSDHA(DPSH):
-    """DSDH without labels as targets: pairs and quantisation, which is DPSH at eta = 55.
+    """DSDH without classification: pairwise and quantization loss, equal to DPSH with eta = 55.
 
     Parameters
     ----------
@@ -36,6 +38,7 @@ class DSDHA(DPSH):
     """
 
     name = "dsdh-a"
+    title = "DSDH-A"
     reference = "Li, Sun, He and Tan, NIPS 2017, section 4.2"
 
     def __init__(
@@ -48,12 +51,14 @@ class DSDHA(DPSH):
         super().__init__(bits, eta=eta, **common)
 
 
+@register_method
 class DSDHB(DPSH):
-    """Two streams on one trunk: a hash layer as in DSDH-A, and a classifier beside it.
+    """Two streams on one network: a hash layer as in DSDH-A and a classifier.
 
-    The paper does not say which loss the classifier has. Here: cross-entropy, softmax for one
-    label per image and a sigmoid per class for several, as a mean over the batch. In the units of
-    the other terms (divided by N) a weight of 1 would be as good as none.
+    The paper does not specify the loss of the classifier. This implementation uses the mean
+    cross-entropy of the batch, with softmax for one label per image and a sigmoid per class for
+    several labels. It is not divided by N like the other terms, because a weight of 1 would then
+    have almost no effect.
 
     Parameters
     ----------
@@ -77,6 +82,7 @@ class DSDHB(DPSH):
     """
 
     name = "dsdh-b"
+    title = "DSDH-B"
     reference = "Li, Sun, He and Tan, NIPS 2017, section 4.2"
 
     def __init__(
@@ -91,11 +97,11 @@ class DSDHB(DPSH):
         self.mu = mu
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """K hash outputs, then one output per class."""
+        """Return a linear layer with K hash outputs and one output per class."""
         return gaussian_linear(features, self.bits + classes)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """The two terms of DSDH-A on the hash outputs, cross-entropy on the others."""
+        """Return the two terms of DSDH-A and the cross-entropy of the class outputs."""
         entropy = classification_loss(outputs[:, self.bits :], rows, state)
         parts = super().loss(outputs, rows, state)
         return parts | {"classification": self.mu / state.batch_size * entropy}
@@ -105,12 +111,13 @@ class DSDHB(DPSH):
         check_weights(mu=self.mu, zero=True)
 
 
+@register_method
 class DSDHC(DeepHasher):
-    """Classification on the real outputs: no codes in training, and so no quantisation.
+    """DSDH with classification of the real-valued outputs, without codes and quantization loss.
 
     ``min -sum_ij [ s_ij t_ij - log(1 + e^t_ij) ] + mu sum_i ||y_i - W' h_i||^2 + nu ||W||_F^2``.
-    The printed last term, ``eta sum_i ||b_i - sgn(h_i)||^2``, is zero at its own minimum
-    ``b_i = sgn(h_i)`` and pulls at nothing, so it is left out.
+    The last term in the paper, ``eta sum_i ||b_i - sgn(h_i)||^2``, is zero at its minimum
+    ``b_i = sgn(h_i)`` and has no gradient, so it is omitted.
 
     Parameters
     ----------
@@ -132,6 +139,7 @@ class DSDHC(DeepHasher):
     """
 
     name = "dsdh-c"
+    title = "DSDH-C"
     reference = "Li, Sun, He and Tan, NIPS 2017, section 4.2"
 
     def __init__(
@@ -147,20 +155,20 @@ class DSDHC(DeepHasher):
         self.nu = nu
 
     def prepare(self, state: State) -> None:
-        """Buffers: U, the last outputs; W, the classifier on them, at first zero."""
+        """Create U, the last outputs, and W, the classifier, initially zero."""
         super().prepare(state)
         state.tensors["W"] = torch.zeros(self.bits, state.classes.shape[1], device=state.device)
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Pairs, and the squared error of the classifier on the outputs themselves."""
+        """Return the pairwise loss and the squared error of the classifier on the outputs."""
         pair = pairwise_parts(outputs, rows, sgn(outputs.detach()), 0.0, state)["pair"]
         residual = state.classes[rows] - outputs @ state.tensors["W"]
         scale = self.mu / (state.batch_size * len(state))
         return {"pair": pair, "classification": scale * residual.square().sum()}
 
     def after_epoch(self, state: State) -> dict[str, float]:
-        """W in closed form from the outputs of the epoch."""
-        # Contiguous, as a checkpoint gives it back: the order of sums depends on it.
+        """Update W in closed form from the outputs of the epoch."""
+        # Contiguous as in a checkpoint, because the order of summation depends on the layout.
         state.tensors["W"] = ridge(
             state.tensors["U"], state.classes, self.nu / self.mu
         ).contiguous()

@@ -1,4 +1,4 @@
-"""DSPRH: deep semantic-preserving and ranking-based hashing, a hash stream beside a classifier."""
+"""DSPRH: deep semantic-preserving and ranking-based hashing, a hash stream and a classifier."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights, gaussian_linear
+from bitprint.methods._registry import register_method
 from bitprint.training.losses import classification_loss
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 from bitprint.training.triplets import batch_triplets, triplet_hinge
 
 
+@register_method
 class DSPRH(DeepHasher):
     """Deep semantic-preserving and ranking-based hashing (Yao, Long, Mei and Rui, IJCAI 2016).
 
-    Two streams on one network. The hash stream divides the features evenly into K bags and makes
-    one bit of each, ``a = sigmoid(h)``; it is trained to rank, with bits as independent as they
-    can be. The classification stream shares the network and nothing else::
+    One network has two streams. The hash stream divides the features into K bags of equal size and
+    computes one bit from each bag, ``a = sigmoid(h)``. Its loss is a ranking loss with orthogonal
+    bits. The classification stream uses the same features::
 
         min  mean over triplets of max(0, margin + ||a_q - a_p||^2 - ||a_q - a_n||^2)
              + orthogonality / 2 ||Z'Z / n - I||_F^2,   Z = 2 A - 1
@@ -31,21 +33,21 @@ class DSPRH(DeepHasher):
     Parameters
     ----------
     bits : int
-        K; not more than the network has features.
+        K, at most the number of backbone features.
     margin : float
-        In bits: by how much a similar image must be nearer than one that is not.
+        Required difference between the distances of dissimilar and similar images, in bits.
     orthogonality, classification : float
-        Weights of the second and of the third term.
+        Weights of the second and third terms.
     **common
         As in `DeepHasher`.
 
     Notes
     -----
-    The paper's: both streams, bags of features, triplet ranking, the orthogonality constraint.
-    Only its summary was read, so these are choices: the three weights, the constraint as a penalty
-    on relaxed codes of one batch, all triplets of a batch in place of drawn ones, a hinge as in
-    NINH, and the whole schedule. The authors call the method DSRH, a name that deep semantic
-    ranking hashing had before.
+    From the paper: both streams, bags of features, triplet ranking, the orthogonality constraint.
+    We have only read its summary. The following parts are therefore our choices: the three weights,
+    the constraint as a penalty on the relaxed codes of a batch, all triplets of a batch instead of
+    sampled ones, a hinge loss as in NINH, and the training schedule. The authors call the method
+    DSRH, which is also the name of the earlier deep semantic ranking hashing.
 
     Examples
     --------
@@ -83,14 +85,14 @@ class DSPRH(DeepHasher):
         self.classification = classification
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """K hash outputs, each from its bag of features, then one output per class from all."""
+        """Return a head with K hash outputs from bags and class outputs from all features."""
         return TwoStreams(features, self.bits, classes)
 
     def prepare(self, state: State) -> None:
-        """Nothing is kept: every triplet is inside of a batch."""
+        """Do nothing: triplets are formed within a batch."""
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Ranking and orthogonality in the hash stream, cross-entropy in the other."""
+        """Return ranking and orthogonality of the hash stream, and the cross-entropy."""
         activations = torch.sigmoid(outputs[:, : self.bits])
         entropy = classification_loss(outputs[:, self.bits :], rows, state)
         triplets = batch_triplets(state.labels[rows])
@@ -112,16 +114,16 @@ class DSPRH(DeepHasher):
 
 
 class TwoStreams(nn.Module):
-    """A hash stream of one bit per bag of features, and a linear classifier beside it.
+    """A hash stream with one bit per bag of features, and a linear classifier.
 
-    Bags are neighbouring features; their sizes differ by at most one. Weights begin with a
-    variance of one over the size of a bag: ranking has next to no gradient where all activations
-    are nearly equal.
+    A bag contains contiguous features; the sizes of bags differ by at most one. The initial
+    variance of the weights is 1 / size of a bag, because the ranking loss has a very small gradient
+    if all activations are nearly equal.
 
     Parameters
     ----------
     features : int
-        Width of the trunk.
+        Number of backbone features.
     bits, classes : int
         K and c.
     """
@@ -132,8 +134,8 @@ class TwoStreams(nn.Module):
         super().__init__()
         if features < bits:
             raise ValueError(
-                f"dsprh makes each bit of features of its own: {bits} bits need a backbone of at "
-                f"least {bits} features, this one has {features}"
+                f"dsprh computes each bit from separate features: {bits} bits need a backbone with "
+                f"at least {bits} features, got {features}"
             )
         bag_of = torch.arange(features) * bits // features
         self.register_buffer("bags", functional.one_hot(bag_of, bits).float(), persistent=False)
@@ -142,13 +144,13 @@ class TwoStreams(nn.Module):
         self.classifier = gaussian_linear(features, classes)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(n, features) -> (n, K + c)."""
+        """Map (n, features) to (n, K + c)."""
         hashed = (features * self.weight) @ self.bags + self.bias
         return torch.cat([hashed, self.classifier(features)], dim=1)
 
 
 def orthogonality_loss(activations: Tensor) -> Tensor:
-    """``||Z'Z / n - I||_F^2 / 2`` for ``Z = 2 A - 1``: zero where bits are +-1 and uncorrelated.
+    """Return ``||Z'Z / n - I||_F^2 / 2``, ``Z = 2 A - 1``: zero for uncorrelated binary codes.
 
     Parameters
     ----------

@@ -9,51 +9,56 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bitprint.arguments import check_whole
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
+from bitprint.methods._registry import register_method
 from bitprint.supervision import shared_labels
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 from bitprint.training.triplets import draw, masked_mean
+from bitprint.utils.arguments import check_whole
 
 
+@register_method
 class DSRH(DeepHasher):
     """Deep semantic ranking hashing (Zhao, Huang, Wang and Tan, CVPR 2015).
 
-    An image that shares more labels with the query should be nearer. Over triplets of a query q
-    and images i and j of which i shares more labels with it, r_i > r_j::
+    An image that shares more labels with the query should have a smaller distance. The loss is a
+    mean over triplets of a query q and two images i and j, where i shares more labels with q than
+    j, r_i > r_j::
 
         min  mean  (2^r_i - 2^r_j) / Z  max(0, d(q, i) - d(q, j) + margin)
              + balance / 2  ||mean_q h_q||^2
         h = 2 sigmoid(.) - 1,   d(q, i) = (K - h_q . h_i) / 2
 
-    The weights are those of NDCG: Z is the ideal gain of the list that i and j come from, so that
-    errors at its top cost most. With one label per image every weight is ln 2.
+    The weights are those of NDCG: Z is the ideal gain of the list that contains i and j, so that
+    errors at the top of the list have the largest weight. With one label per image, all weights
+    are ln 2.
 
     Parameters
     ----------
     bits : int
         K.
     margin : float
-        In bits; the 5 of the authors' release.
+        Margin in bits; 5 in the authors' release.
     balance : float
-        Weight of the term that makes each bit +1 as often as -1; the release's 1.
+        Weight of the term for balanced bits, which are +1 as often as -1; 1 in the release.
     lists : int
-        Lists that each image of a batch is the query of. A list is one image of the highest
-        relevance in the batch, one of a lower that is not zero, if there is any, and one of zero:
-        up to three triplets.
+        Number of lists per query; each image of a batch is a query. A list contains one image of
+        the highest relevance in the batch, one of a lower nonzero relevance if there is one, and
+        one of relevance zero. It gives up to three triplets.
     **common
-        As in `DeepHasher`. The paper's network is ``alexnet-skip``: its hash layer sees fc7 (with
-        dropout) and fc6. Any other backbone gives it the features of its last layer only.
+        As in `DeepHasher`. The paper's network is ``alexnet-skip``, where the inputs of the hash
+        layer are fc7 (with dropout) and fc6. With any other backbone, the inputs are the features
+        of its last layer.
 
     Notes
     -----
     From the release: loss, lists and weights, margin, balance, momentum, weight decay and both
-    learning rates. It draws one list per image, from the whole training set, and repeats images
-    with rare labels; here lists come from the batch, where many cost little. It trains the fc6
-    part of the hash layer at a quarter of its rate, lowers that rate to a tenth halfway and
-    multiplies the gradient of the balance term by the weight of a triplet; none of these is done
-    here. Epochs and batch size are choices.
+    learning rates. The release draws one list per image from the whole training set and repeats
+    images with rare labels. Here the lists are drawn from the batch, where many lists cost little.
+    The release also trains the fc6 part of the hash layer at a quarter of its rate, reduces that
+    rate to a tenth halfway and multiplies the gradient of the balance term by the weight of a
+    triplet. This implementation does none of these. Epochs and batch size are our choices.
 
     Examples
     --------
@@ -86,9 +91,10 @@ class DSRH(DeepHasher):
         self.lists = lists
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """Linear, with weights from N(0, 1 / features): the release's 0.01 at its 8,192 features.
+        """Return a linear layer with weights from N(0, 1 / features).
 
-        From outputs much smaller than 1 all bits often become one bit and its negatives.
+        For its 8,192 features, the release uses a standard deviation of 0.01. If initial outputs
+        are much smaller than 1, all bits often become copies or complements of one bit.
         """
         layer = nn.Linear(features, self.bits)
         nn.init.normal_(layer.weight, std=1 / math.sqrt(features))
@@ -96,10 +102,10 @@ class DSRH(DeepHasher):
         return layer
 
     def prepare(self, state: State) -> None:
-        """Lists are inside of a batch: nothing is kept."""
+        """Do nothing: lists are drawn within a batch."""
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Weighted hinge of the triplets of all lists, and balance of the bits."""
+        """Return the weighted hinge loss of the triplets and the balance term."""
         hashed = 2 * outputs.sigmoid() - 1
         labels = state.labels[rows]
         items, relevance, found = draw_lists(shared_labels(labels, labels), self.lists)
@@ -127,18 +133,18 @@ def draw_lists(relevance: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     Parameters
     ----------
     relevance : Tensor, shape (n, n)
-        Labels that two images share.
+        Number of labels that two images share.
     count : int
         Lists per query.
 
     Returns
     -------
     items : Tensor of int64, shape (n, count, 3)
-        Never the query itself.
+        Indices of images in the batch, never the query itself.
     relevance : Tensor, shape (n, count, 3)
-        Theirs to the query; 0 where there is none.
+        Relevance of these images to the query; 0 for a missing image.
     found : Tensor of bool, shape (n, count, 3)
-        Whether there is any such image.
+        Whether the image exists.
     """
     others = ~torch.eye(len(relevance), dtype=torch.bool, device=relevance.device)
     highest = torch.where(others, relevance, 0).amax(dim=1, keepdim=True)
@@ -155,27 +161,28 @@ def draw_lists(relevance: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def triplet_weights(relevance: Tensor, found: Tensor) -> Tensor:
-    """NDCG weights of the three triplets of each list, (2^r_i - 2^r_j) / Z.
+    """Return the NDCG weights of the three triplets of each list, (2^r_i - 2^r_j) / Z.
 
     ``Z = (2^r_1 - 1) / ln 2 + (2^r_2 - 1) / ln 3`` is the list's ideal gain.
 
     Parameters
     ----------
     relevance : Tensor, shape (..., 3)
-        r_1 > r_2 > r_3 = 0; 0 for an image that is not there.
+        r_1 > r_2 > r_3 = 0; 0 for a missing image.
     found : Tensor of bool, shape (..., 3)
 
     Returns
     -------
     Tensor, shape (..., 3)
-        Of images (1, 2), (1, 3) and (2, 3); those of triplets that are not there mean nothing.
+        Weights of the triplets with images (1, 2), (1, 3) and (2, 3); undefined for missing
+        images.
 
     Examples
     --------
     >>> triplet_weights(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([True, False, True]))[1]
     tensor(0.6931)
     """
-    # Everything relative to 2^r_1, which overflows for images that share very many labels.
+    # Relative to 2^r_1, which can overflow for images that share many labels.
     gains = torch.exp2(relevance - relevance[..., :1])
     above_none = gains - torch.exp2(-relevance[..., :1])
     ideal = above_none[..., 0] / math.log(2) + above_none[..., 1] / math.log(3)
@@ -185,6 +192,6 @@ def triplet_weights(relevance: Tensor, found: Tensor) -> Tensor:
 
 
 def _pairs(lists: Tensor) -> tuple[Tensor, Tensor]:
-    """First and second of each list, first and third, second and third: two (..., 3)."""
+    """Return the first and the second elements of the pairs (1, 2), (1, 3) and (2, 3), (..., 3)."""
     first, second, third = lists.unbind(dim=-1)
     return torch.stack([first, first, second], -1), torch.stack([second, third, third], -1)

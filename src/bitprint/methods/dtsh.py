@@ -9,53 +9,58 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from bitprint.arguments import check_whole
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
+from bitprint.methods._registry import register_method
 from bitprint.methods.discrete import sgn
 from bitprint.supervision import similarity
-from bitprint.training.losses import quantisation_loss
+from bitprint.training.losses import quantization_loss
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 from bitprint.training.triplets import batch_triplets, draw, masked_mean
+from bitprint.utils.arguments import check_whole
 
-_RELEASE_IMAGES = 5000  # the release divides its steps by the size of its training set
+_RELEASE_IMAGES = 5000  # training set size in the release, which scales its loss
 
 
+@register_method
 class DTSH(DeepHasher):
     """Deep supervised hashing with triplet labels (Wang, Shi and Kitani, ACCV 2016).
 
     ``min -sum_qpn log sigmoid(t_qp - t_qn - margin) + eta sum_i ||sgn(h_i) - h_i||^2``,
-    ``t_ij = h_i . h_j / 2``, over triplets of a query, a similar and a dissimilar image.
+    ``t_ij = h_i . h_j / 2``, over triplets of a query, a similar image and a dissimilar image.
 
     Parameters
     ----------
     bits : int
         K.
     triplets : {"buffer", "batch"}
-        "buffer": every image of a batch is the query of triplets with images outside of the batch,
-        by their last outputs, as in the authors' release; only queries have a gradient. "batch":
-        all triplets inside of the batch, where all three images have one.
+        "buffer": each image of a batch is the query of triplets with images outside the batch,
+        represented by their last outputs, as in the authors' release. Only queries have a
+        gradient. "batch": all triplets within the batch; all three images have a gradient.
     positives, negatives : int
-        How many images are drawn for a query, with "buffer"; all pairs of them are its triplets.
+        With "buffer", the number of similar and dissimilar images drawn per query; all pairs of
+        them form triplets.
     margin : float, optional
-        The authors' K / 2 by default.
+        By default K / 2, as in the paper.
     eta : float
-        Weight of the quantisation term, in units of the release: `positives` times `negatives`
-        triplets to one image, with "batch" as well.
+        Weight of the quantization term, in units of the release: relative to `positives` times
+        `negatives` triplets per image, also with "batch".
     **common
         As in `DeepHasher`.
 
     Notes
     -----
-    The loss is twice the objective over batch size times 5,000: this has the gradient of the
-    release, whose training set is of that size, and the same strength for any other.
-    The release draws 50 positives and 50 negatives for each of the nine other classes of CIFAR-10,
-    without repeats; here 450 negatives come from all dissimilar images, with repeats, which is the
-    same in expectation where classes are equally large, and also works for images with several
-    labels (similar are those that share one). It lowers its learning rate by a third every 20
-    epochs; here it is constant.
+    The loss is twice the objective divided by batch size times 5,000. For the 5,000 training
+    images of the release the gradient is equal to that of the release; for other training sets it
+    has the same scale.
 
-    A batch of the whole training set leaves nothing outside, and draws from itself.
+    The release draws 50 positives, and 50 negatives from each of the nine other classes of
+    CIFAR-10, without replacement. Here 450 negatives are drawn from all dissimilar images with
+    replacement. For classes of equal size this is the same in expectation, and it supports images
+    with several labels, where images that share a label are similar. The release decreases the
+    learning rate by a third every 20 epochs; here it is constant.
+
+    If a batch contains the whole training set, triplets are drawn within the batch.
 
     Examples
     --------
@@ -89,7 +94,7 @@ class DTSH(DeepHasher):
         self.eta = eta
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Triplets of the batch's images, and quantisation."""
+        """Return the triplet loss of the batch and the quantization loss."""
         state.tensors["U"][rows] = outputs.detach()
         if self.triplets == "buffer":
             similar, dissimilar, found = self._draw(outputs, rows, state)
@@ -102,11 +107,11 @@ class DTSH(DeepHasher):
         scale = 2 / (state.batch_size * _RELEASE_IMAGES)
         return {
             "triplet": scale * self.positives * self.negatives * per_query.sum(),
-            "quantisation": scale * self.eta * quantisation_loss(outputs, sgn(outputs.detach())),
+            "quantisation": scale * self.eta * quantization_loss(outputs, sgn(outputs.detach())),
         }
 
     def _draw(self, outputs: Tensor, rows: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """t_qp (n, positives) and t_qn (n, negatives) of images drawn; who has both (n, 1, 1)."""
+        """Return t_qp (n, positives), t_qn (n, negatives) and whether both exist (n, 1, 1)."""
         buffer = state.tensors["U"]
         similar, dissimilar = partners(rows, state.labels)
         products, found = [], []
@@ -126,15 +131,15 @@ class DTSH(DeepHasher):
 
 
 def partners(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Who may be the positive and who the negative of each image of a batch.
+    """Return the candidate positives and negatives of each image of a batch.
 
     Parameters
     ----------
     rows : Tensor of int64, shape (n,)
-        The batch. Its images are nobody's partners, unless it is the whole training set: then they
-        are those of each other.
+        Indices of the batch. Candidates are outside the batch, unless it contains the whole
+        training set; then they are all other images.
     labels : Tensor, shape (N,) or (N, c)
-        Of the training set.
+        Labels of the training set.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How long a training will take, measured on a few images before it starts."""
+"""Estimate the duration of a training from a few images."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _IMAGES = 8
 
 
 def estimate_training(hasher: DeepHasher, images: ImageSet) -> tuple[float, float]:
-    """Estimate the seconds of a whole training, and of computing features once.
+    """Estimate the seconds of a whole training and of one feature extraction.
 
-    Forward and backward passes of a few images are timed on a network that is then dropped.
+    The forward and backward passes of a few images are timed on a temporary network.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def estimate_training(hasher: DeepHasher, images: ImageSet) -> tuple[float, floa
 
 
 def spell_time(seconds: float) -> str:
-    """Write out a duration for people.
+    """Format a duration in words.
 
     Examples
     --------

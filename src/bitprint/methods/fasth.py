@@ -1,4 +1,4 @@
-"""FastH: graph cuts choose the training bits, boosted trees learn them, one bit after the other."""
+"""FastH: binary codes inferred by graph cuts and learned by boosted trees, bit by bit."""
 
 from __future__ import annotations
 
@@ -10,46 +10,49 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bitprint.methods._base import FeatureHasher
-from bitprint.methods._cut import minimise_attractive
+from bitprint.methods._cut import minimize_attractive
+from bitprint.methods._registry import register_method
 from bitprint.methods._trees import Trees, boost, level_range, stack, to_levels, vote
 from bitprint.supervision import sample_pairs, similarity
 
 Loss = Literal["hinge", "ksh", "bre"]
 
 
+@register_method
 class FastH(FeatureHasher):
     """FastHash with boosted decision trees (Lin, Shen, Shi, van den Hengel & Suter, CVPR 2014).
 
-    Bit r is learned in two steps. First the bits z of the training images minimise
-    ``sum_ij w_ij z_i z_j``, block by block with minimum cuts; w_ij is what the loss of the pair
-    gains when this bit differs, given the r - 1 bits before. Then AdaBoost fits trees to z, and
-    it is the trees' answers, not z, that the next bit builds on.
+    Bit r is learned in two steps. Step 1 infers the bits z of the training images: it minimizes
+    ``sum_ij w_ij z_i z_j`` block by block with minimum cuts. The weight w_ij is the loss of the
+    pair if this bit is equal minus its loss if this bit differs, given the first r - 1 bits. Step 2
+    fits trees to z by AdaBoost. The next bit uses the outputs of the trees, not z.
 
     Parameters
     ----------
     bits : int
         K.
     pairs : int
-        Similar and dissimilar partners drawn for every image, so many of each.
+        Number of similar and of dissimilar pairs drawn for each image.
     loss : {"hinge", "ksh", "bre"}
-        Loss of a pair at Hamming distance D over r bits. Similar pairs cost (D/r)^2 in all three;
-        dissimilar ones max(1/2 - D/r, 0)^2 ("hinge": half of the bits apart is far enough) or
-        (1 - D/r)^2 ("bre", and "ksh", which is four times "bre" and so learns the same codes).
+        Loss of a pair at Hamming distance D over r bits. The loss of a similar pair is (D/r)^2.
+        The loss of a dissimilar pair is max(1/2 - D/r, 0)^2 for "hinge", where half of the bits is
+        a sufficient distance, and (1 - D/r)^2 for "bre". "ksh" is four times "bre" and learns the
+        same codes.
     passes : int
-        How often the cuts visit each block.
+        Number of updates of each block.
     trees, depth : int
-        Rounds of boosting per bit, and levels of nodes in a tree. Large training sets want
+        Number of trees per bit, and number of node levels in a tree. Large training sets need
         deeper trees, 6 to 12.
     seed : int
-        Draws the pairs, the order of the blocks and the features that a node may choose from. A
-        longer code of the same seed starts with the shorter one.
+        Seed of the pairs, the order of the blocks and the candidate features of the nodes. With
+        the same seed, a short code is a prefix of a longer one.
 
     Attributes
     ----------
     features_, thresholds_, votes_ : ndarray, shapes (K, T, M), (K, T, M) and (K, T, M + 1)
         The trees, as complete trees of M = 2^depth - 1 nodes.
     low_, scale_ : ndarray of float32, shape (d,)
-        How features become 256 levels.
+        Quantization of the features to 256 levels.
 
     Examples
     --------
@@ -99,7 +102,7 @@ class FastH(FeatureHasher):
             trees = boost(
                 columns,
                 targets,
-                importance_of(i, j, weights, len(levels)),
+                image_weights(i, j, weights, len(levels)),
                 trees=self.trees,
                 depth=self.depth,
                 rng=rng,
@@ -121,13 +124,13 @@ class FastH(FeatureHasher):
         if self.depth > 16:
             raise ValueError(f"depth must be at most 16, got {self.depth}")
         if self.loss not in ("hinge", "ksh", "bre"):
-            raise ValueError(f"loss is hinge, ksh or bre, got {self.loss!r}")
+            raise ValueError(f"loss must be hinge, ksh or bre, got {self.loss!r}")
 
 
 def distinct_pairs(
     labels: NDArray, per_image: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw pairs (i, j, similar) with i < j, each once: the upper half of a symmetric relation."""
+    """Draw pairs (i, j, similar) with i < j, without duplicates."""
     i, j, similar = sample_pairs(labels, per_image, rng)
     count = len(labels)
     _, first = np.unique(np.minimum(i, j) * count + np.maximum(i, j), return_index=True)
@@ -137,36 +140,36 @@ def distinct_pairs(
 def pair_weights(
     distances: NDArray[np.int64], similar: NDArray[np.bool_], bits: int, loss: Loss
 ) -> NDArray[np.int64]:
-    """Loss of a pair if this bit is equal, minus its loss if it differs, times 4 bits^2.
+    """Return the loss if this bit is equal minus the loss if it differs, times 4 bits^2.
 
     Parameters
     ----------
     distances : ndarray of int64, shape (P,)
-        Hamming distances over the bits before this one.
+        Hamming distances over the previous bits.
     similar : ndarray of bool, shape (P,)
     bits : int
-        r, which counts this bit.
+        r, the number of bits including this one.
     loss : {"hinge", "ksh", "bre"}
 
     Returns
     -------
     ndarray of int64, shape (P,)
-        w: below 0 for similar pairs, at least 0 for others. The factor makes it whole, and common
-        factors do not matter.
+        w: < 0 for similar pairs, >= 0 for others. The factor makes w an integer; a common factor
+        does not change the minimum.
     """
 
     def twice_root(distance: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Square root of the loss, times 2 bits."""
+        """Return the square root of the loss, times 2 bits."""
         apart = np.maximum(bits - 2 * distance, 0) if loss == "hinge" else 2 * (bits - distance)
         return np.where(similar, 2 * distance, apart)
 
     return twice_root(distances) ** 2 - twice_root(distances + 1) ** 2
 
 
-def importance_of(
+def image_weights(
     i: NDArray[np.int64], j: NDArray[np.int64], weights: NDArray[np.int64], count: int
 ) -> NDArray[np.float64]:
-    """What is at stake for each image: ``v_i = sum_j |w_ij|``."""
+    """Return the weight of each image, ``v_i = sum_j |w_ij|``."""
     ends = np.concatenate([i, j])
     return np.bincount(ends, np.tile(np.abs(weights), 2), count).astype(np.float64)
 
@@ -178,10 +181,11 @@ def compatible_blocks(
     similar: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> list[NDArray[np.int64]]:
-    """Partition the images into blocks without a dissimilar pair.
+    """Partition the images into blocks without dissimilar pairs.
 
-    A block starts from a random image and takes every free image that shares a label with it and
-    is in no dissimilar pair with a member. With one label per image the blocks are the classes.
+    A block starts with a random image. It includes each remaining image that shares a label with
+    the first one and is in no dissimilar pair with a member. With one label per image, the blocks
+    are the classes.
     """
     count = len(labels)
     apart = _symmetric(i[~similar], j[~similar], np.ones_like(i)[~similar], count)
@@ -203,7 +207,7 @@ def compatible_blocks(
 def _without_conflicts(
     samples: NDArray[np.int64], bounds: NDArray, partners: NDArray, count: int
 ) -> NDArray[np.bool_]:
-    """Take samples in order, leaving out those that have a taken sample among their partners."""
+    """Select samples in order, except those with a selected sample among their partners."""
     member = np.zeros(count, np.bool_)
     taken = np.zeros(len(samples), np.bool_)
     for k in range(len(samples)):
@@ -221,7 +225,7 @@ def infer_bits(
     passes: int,
     rng: np.random.Generator,
 ) -> NDArray[np.int8]:
-    """Step 1: lower ``sum w_ij z_i z_j`` over z in {-1, +1}, from all +1, block by block."""
+    """Step 1: decrease ``sum w_ij z_i z_j`` over z in {-1, +1} block by block, from all +1."""
     signs = np.ones(sum(map(len, blocks)), np.int8)
     couplings = _symmetric(i, j, weights, len(signs))
     for _ in range(passes):
@@ -231,11 +235,11 @@ def infer_bits(
 
 
 def update_block(couplings: Any, block: NDArray[np.int64], signs: NDArray[np.int8]) -> None:
-    """Give a block the best signs there are while all others stay; in place."""
+    """Set the signs of a block, in place, to their optimum for fixed other signs."""
     rows = couplings[block]
     inner = rows[:, block]
     fields = rows @ signs.astype(np.int64) - inner @ signs[block].astype(np.int64)
-    signs[block] = minimise_attractive(inner, fields)
+    signs[block] = minimize_attractive(inner, fields)
 
 
 def _symmetric(

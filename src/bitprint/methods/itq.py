@@ -1,4 +1,4 @@
-"""ITQ: principal components, rotated towards the corners of a cube."""
+"""ITQ: rotated principal components with a small quantization error."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.methods._base import FeatureHasher
-from bitprint.methods.pca import principal_components, scores
+from bitprint.methods._registry import register_method
+from bitprint.methods.pca import (
+    check_components,
+    principal_components,
+    random_rotation,
+    scores,
+)
 
 
+@register_method
 class ITQ(FeatureHasher):
-    """Iterative quantisation (Gong and Lazebnik, CVPR 2011).
+    """Iterative quantization (Gong and Lazebnik, CVPR 2011).
 
-    ``min ||B - V R||_F^2`` over codes ``B`` in {-1, +1}^(N x K) and rotations ``R``, where ``V``
-    (N, K) are the scores of the first K principal components. Alternates the two exact steps::
+    Minimizes ``||B - V R||_F^2`` over codes ``B`` in {-1, +1}^(N x K) and rotations ``R``, where
+    ``V`` (N, K) contains the scores of the first K principal components. The method alternates two
+    exact steps::
 
         B = sgn(V R)
         R = U W',   where  U S W' = V'B  is a singular value decomposition
@@ -23,18 +31,18 @@ class ITQ(FeatureHasher):
     bits : int
         K, at most the number of features.
     iterations : int
-        How often both steps are taken; 0 keeps the random rotation (known as PCA-RR).
+        Number of iterations of both steps; 0 keeps the random rotation (known as PCA-RR).
     seed : int
-        Seed of the first rotation.
+        Seed of the initial rotation.
 
     Attributes
     ----------
     mean_ : ndarray of float32, shape (d,)
     components_ : ndarray of float32, shape (d, K)
-        Principal components; zero columns where the data have fewer directions than bits.
+        Principal components. Columns are zero if the data vary in fewer directions than bits.
     rotation_ : ndarray of float64, shape (K, K)
     losses_ : ndarray of float64, shape (2 * iterations,)
-        The objective after each step, which never rises.
+        The objective after each step; it never increases.
 
     Examples
     --------
@@ -56,12 +64,8 @@ class ITQ(FeatureHasher):
         self.seed = seed
 
     def check_width(self, width: int) -> None:
-        """Raise a ValueError unless features are at least as many as bits."""
-        if self.bits > width:
-            raise ValueError(
-                f"itq makes at most as many bits as there are features, {width} feature(s), "
-                f"and bits is {self.bits}; give fewer bits or longer features"
-            )
+        """Raise a ValueError if there are fewer features than bits."""
+        check_components(self.name, self.bits, width)
 
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None:
         if self.iterations < 0:
@@ -72,9 +76,8 @@ class ITQ(FeatureHasher):
         self._rotate(scores(features, mean, components))
 
     def _rotate(self, V: NDArray[np.float64]) -> None:
-        rng = np.random.default_rng(self.seed)
-        R = np.linalg.qr(rng.standard_normal((self.bits, self.bits))).Q
-        # ||B - V R||^2 = ||B||^2 + ||V||^2 - 2 tr(B'V R): only the trace changes.
+        R = random_rotation(self.bits, self.seed)
+        # ||B - V R||^2 = ||B||^2 + ||V||^2 - 2 tr(B'V R): only the trace depends on B and R.
         lengths = V.size + np.square(V).sum()
         losses = []
         for _ in range(self.iterations):

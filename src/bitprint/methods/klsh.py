@@ -1,49 +1,53 @@
-"""KLSH: random hyperplanes in the space of a kernel."""
+"""KLSH: random hyperplanes in a kernel space."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitprint.methods._registry import register_method
 from bitprint.methods.landmarks import Floats, Kernel, LandmarkHasher
 
 
+@register_method
 class KLSH(LandmarkHasher):
-    """Kernelised locality-sensitive hashing (Kulis and Grauman, ICCV 2009).
+    """Kernelized locality-sensitive hashing (Kulis and Grauman, ICCV 2009).
 
-    A Gaussian hyperplane in the kernel's own space cannot be drawn there, but by the central limit
-    theorem the whitened sum of t random landmarks is nearly one. With the centred kernel matrix
-    ``C`` of the p landmarks and ``e_k`` marking a random t of them::
+    A Gaussian hyperplane cannot be drawn directly in the space of a kernel. By the central limit
+    theorem, the whitened sum of t random landmarks is approximately Gaussian. With the centered
+    kernel matrix ``C`` of the p landmarks and the indicator ``e_k`` of t random ones::
 
         w_k = sqrt((p - 1) / t) C^(-1/2) e_k
         h_k(x) = sgn( sum_i w_ki (k(x, z_i) - mean_j k(z_j, z_i)) )
 
-    so that a bit differs with a probability of about the angle in kernel space / pi.
+    A bit differs between two items with probability of approximately angle / pi, where the angle
+    is measured in the kernel space.
 
     Parameters
     ----------
     bits : int
         K.
     kernel : {"rbf", "linear"} or callable
-        ``exp(-||x - z||^2 / (2 variance))``; ``x . z``; or a function of (n, d) and (p, d) float64
-        arrays that returns symmetric similarities (n, p). What is not positive definite in it is
-        left out (see `NMLSH`), and a model with a function cannot be saved.
+        "rbf" is ``exp(-||x - z||^2 / (2 variance))``, "linear" is ``x . z``. A function takes
+        (n, d) and (p, d) float64 arrays and returns symmetric similarities (n, p); its part with
+        negative eigenvalues is ignored (see `NMLSH`), and a model with a function cannot be saved.
     landmarks : int
-        p, the number of training rows drawn as landmarks; all of them when there are fewer.
+        p, the number of training rows drawn as landmarks; at most all rows.
     subset : int
-        t; at most a quarter of the landmarks is taken.
+        t; at most a quarter of the landmarks is used.
     variance : float, optional
         Scale of "rbf"; by default the mean squared distance between landmarks.
     seed : int
-        Seed of landmarks and subsets; a longer code of the same seed starts with the shorter one.
+        Seed of the landmarks and subsets. With the same seed, a short code is a prefix of a longer
+        one.
 
     Attributes
     ----------
     landmarks_ : ndarray of float32, shape (p, d)
     kernel_mean_ : ndarray of float64, shape (p,)
-        Mean similarity of the landmarks to each of them.
+        Mean similarity of all landmarks to each landmark.
     weights_ : ndarray of float64, shape (p, K)
-        Columns sum to zero.
+        Weights; each column sums to zero.
     variance_ : float
 
     Examples
@@ -71,7 +75,7 @@ class KLSH(LandmarkHasher):
 
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None:
         rng = np.random.default_rng(self.seed)
-        values, vectors = self._span(features, tolerance=1e-8, rng=rng)
+        values, vectors = self._fit_landmarks(features, tolerance=1e-8, rng=rng)
         positive = values > 0
         values, vectors = values[positive], vectors[:, positive]
 
@@ -82,7 +86,7 @@ class KLSH(LandmarkHasher):
         self.weights_ = scale * (vectors / np.sqrt(values)) @ (vectors.T @ marks)
 
     def _project(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self._weigh(features, self.weights_).astype(np.float32)
+        return self._weighted_similarities(features, self.weights_).astype(np.float32)
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -91,7 +95,7 @@ class KLSH(LandmarkHasher):
 
 
 def random_subsets(rows: int, count: int, size: int, rng: np.random.Generator) -> Floats:
-    """Mark `size` of `count` places with 1.0 in each of `rows` rows, all choices equally likely.
+    """Return random 0/1 indicators, shape (rows, count), with `size` ones in each row.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The kernel space that a few training rows span, which KLSH and NMLSH hash in."""
+"""Hashing in a kernel space spanned by a few training rows, for KLSH and NMLSH."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ _BLOCK = 4096
 
 
 class LandmarkHasher(FeatureHasher):
-    """A method whose bits come from weighted sums of similarities to p landmarks.
+    """Base class of methods whose bits are weighted sums of similarities to p landmarks.
 
     Parameters
     ----------
     bits : int
         K.
     kernel : str or callable
-        A name of `kernels`, or ``kernel(rows, landmarks)`` that takes (n, d) and (p, d) float64
-        arrays and returns symmetric similarities (n, p). A model with a callable cannot be saved.
+        A name in `kernels`, or a function ``kernel(rows, landmarks)`` of (n, d) and (p, d)
+        float64 arrays that returns symmetric similarities (n, p). A model with a function cannot
+        be saved.
     landmarks : int
-        p, the number of training rows drawn as landmarks; all of them when there are fewer.
+        p, the number of training rows drawn as landmarks; at most all rows.
     variance : float, optional
         Scale of "rbf" and "sigmoid"; by default the mean squared distance between landmarks.
     seed : int
-        Seed of landmarks and hash functions.
+        Seed of the landmarks and hash functions.
     """
 
+    group = "data-independent"
     supervision = "none"
     kernels: ClassVar[tuple[str, ...]] = ("rbf", "linear")
 
@@ -55,7 +57,7 @@ class LandmarkHasher(FeatureHasher):
         self.seed = seed
 
     def save(self, folder: str | os.PathLike[str], **about: Any) -> None:
-        """Write the model, as every hasher does; a kernel of one's own cannot be written."""
+        """Write the model; raise a ValueError if its kernel is a function."""
         if callable(self.kernel):
             raise ValueError(
                 f"{self.name}: a model whose kernel is a function cannot be saved; "
@@ -63,19 +65,20 @@ class LandmarkHasher(FeatureHasher):
             )
         super().save(folder, **about)
 
-    def _span(
+    def _fit_landmarks(
         self, features: NDArray[np.float32], tolerance: float, rng: np.random.Generator
     ) -> tuple[Floats, Floats]:
-        """Draw the landmarks; eigenvalues (r,) and vectors (p, r) of their centred kernel matrix.
+        """Draw the landmarks and decompose their centered kernel matrix.
 
-        Eigenvalues within `tolerance` of zero, relative to the largest magnitude, are left out.
-        The vectors sum to zero, and so do weights made of them: centring the similarities of a
-        row comes down to subtracting `kernel_mean_`.
+        Return its eigenvalues (r,) and eigenvectors (p, r), without eigenvalues whose magnitude
+        is at most `tolerance` times the largest. Each eigenvector sums to zero, and so do weights
+        computed from them. The similarities of a row are therefore centered by subtracting
+        `kernel_mean_`.
         """
         self._check_options()
         self.landmarks_ = choose_anchors(features, self.landmarks, rng)
         rows = self.landmarks_.astype(np.float64)
-        # The mean squared distance of all pairs is twice that to their mean.
+        # The mean squared distance of all pairs is twice the mean squared distance to the mean.
         spread = 2 * float(np.square(rows - rows.mean(axis=0)).sum(axis=1).mean())
         self.variance_ = (spread or 1.0) if self.variance is None else float(self.variance)
 
@@ -83,16 +86,16 @@ class LandmarkHasher(FeatureHasher):
         if not np.allclose(gram, gram.T):
             raise ValueError(f"{self.name}: kernel(x, y) must equal kernel(y, x)")
         self.kernel_mean_ = gram.mean(axis=0)
-        centred = gram - self.kernel_mean_ - self.kernel_mean_[:, None] + gram.mean()
-        values, vectors = np.linalg.eigh(centred)
+        centered = gram - self.kernel_mean_ - self.kernel_mean_[:, None] + gram.mean()
+        values, vectors = np.linalg.eigh(centered)
         rounding = len(gram) * np.finfo(np.float64).eps * np.abs(gram).max()
         kept = np.abs(values) > max(tolerance * np.abs(values).max(), rounding)
-        # Of small eigenvalues they sum to zero only roughly, and weights would magnify that.
+        # For small eigenvalues the sum is only approximately zero; weights would amplify it.
         vectors = vectors - vectors.mean(axis=0)
         return values[kept], vectors[:, kept]
 
-    def _weigh(self, features: NDArray[np.float32], weights: Floats) -> Floats:
-        """Centred similarities of the rows (n, p) times `weights` (p, K), block by block."""
+    def _weighted_similarities(self, features: NDArray[np.float32], weights: Floats) -> Floats:
+        """Return the centered similarities (n, p) times `weights` (p, K), computed in blocks."""
         outputs = np.empty((len(features), weights.shape[1]))
         for start in range(0, len(features), _BLOCK):
             rows = slice(start, start + _BLOCK)
@@ -110,7 +113,7 @@ class LandmarkHasher(FeatureHasher):
                     f"{(len(rows), len(landmarks))}, got shape {values.shape}"
                 )
             return values
-        # Seen from the mean: "sigmoid" would saturate far from it, the others do not mind.
+        # Relative to the mean, since "sigmoid" saturates far from the origin.
         origin = landmarks.mean(axis=0)
         rows, landmarks = rows - origin, landmarks - origin
         if self.kernel == "rbf":

@@ -1,4 +1,4 @@
-"""LFH: latent factor hashing, real-valued codes whose inner products explain the labels."""
+"""LFH: latent factor hashing, a likelihood of label similarity given real-valued factors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from bitprint.methods._base import FeatureHasher
+from bitprint.methods._registry import register_method
 from bitprint.methods.anchors import choose_anchors, rbf, squared_distances
 from bitprint.methods.discrete import ridge
 from bitprint.supervision import similarity
@@ -15,30 +16,32 @@ from bitprint.supervision import similarity
 Floats = NDArray[np.float64]
 
 
+@register_method
 class LFH(FeatureHasher):
     """Supervised hashing with latent factor models (Zhang, Zhang, Li and Guo, SIGIR 2014).
 
-    Images i and j are similar with probability ``sigma(t_ij)``, ``t_ij = u_i . u_j / 2``, and U
-    has a Gaussian prior. From the labels alone it is learned to maximise
-    ``sum_{i != j} s_ij t_ij - log(1 + exp(t_ij))  -  (N - 1) / (2 beta) ||U||_F^2``;
-    new images get it by ridge regression on their features, and its signs are the codes. Those of
-    the training images are made so too.
+    Images i and j are similar with probability ``sigma(t_ij)``, ``t_ij = u_i . u_j / 2``, and the
+    latent factors U have a Gaussian prior. U is learned from the labels by maximizing the
+    log-posterior
+    ``sum_{i != j} [s_ij t_ij - log(1 + exp(t_ij))]  -  (N - 1) / (2 beta) ||U||_F^2``.
+    Ridge regression predicts U from the features, and the signs of the predictions are the codes
+    of all images, including the training images.
 
     Parameters
     ----------
     bits : int
         K.
     beta : float
-        Variance of the prior on U, per pair that a row takes part in.
+        Variance of the prior on U, per pair that contains a row.
     weight : float
-        Ridge of the regression, in units of the features' mean squared value: features of any
-        scale may be given.
+        Ridge parameter, relative to the mean squared value of the features, so that features can
+        have any scale.
     anchors : int, optional
-        Regress on Gaussian similarities to so many random training rows in place of the features.
+        Use Gaussian similarities to this number of random training rows instead of the features.
     iterations : int
-        Rounds; each looks at all images against K random ones.
+        Number of iterations; each uses the similarities of all images to K random images.
     seed : int
-        Seed of U to start from, of the rounds, and of the anchors.
+        Seed of the initial U, the random images and the anchors.
 
     Examples
     --------
@@ -100,7 +103,7 @@ class LFH(FeatureHasher):
         return np.asarray(outputs, np.float32)
 
     def _inputs(self, features: NDArray[np.float32]) -> Floats:
-        """What is regressed on: the features, or their similarities to the anchors."""
+        """Return the inputs of the regression: features or similarities to the anchors."""
         rows = features.astype(float)
         if self.anchors is None:
             return rows
@@ -108,10 +111,10 @@ class LFH(FeatureHasher):
 
 
 def update_others(factors: Floats, labels: NDArray, sample: NDArray, beta: float) -> None:
-    """Improve, in place and at once, all rows of U that are not in the sample.
+    """Update all rows of U outside the sample, in place and in parallel.
 
-    Against the sampled rows alone they do not depend on each other, and the curvature of their
-    likelihood is never sharper than ``U_s' U_s / 8``.
+    Only their similarities to the sampled rows are used, so the rows are independent. The curvature
+    of their log-likelihood is bounded by ``U_s' U_s / 8``.
 
     Parameters
     ----------
@@ -119,7 +122,7 @@ def update_others(factors: Floats, labels: NDArray, sample: NDArray, beta: float
         U.
     labels : ndarray, shape (N,) or (N, c)
     sample : ndarray of int
-        Rows.
+        Row numbers of the sample.
     beta : float
     """
     others = np.setdiff1d(np.arange(len(factors)), sample)
@@ -132,9 +135,9 @@ def update_others(factors: Floats, labels: NDArray, sample: NDArray, beta: float
 
 
 def update_sample(factors: Floats, labels: NDArray, sample: NDArray, beta: float) -> None:
-    """Improve, in place and one after another, the sampled rows of U against all others.
+    """Update the sampled rows of U sequentially, in place, using all other rows.
 
-    No step lowers the log-posterior of all pairs.
+    No step decreases the log-posterior of all pairs.
     """
     similar = similarity(labels[sample], labels)
     total = factors.T @ factors

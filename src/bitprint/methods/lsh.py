@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.methods._base import FeatureHasher
+from bitprint.methods._registry import register_method
 
 
+@register_method
 class LSH(FeatureHasher):
     """Locality-sensitive hashing by random hyperplanes (Charikar, STOC 2002).
 
-    ``h_k(x) = sgn(w_k . (x - mean))`` with Gaussian ``w_k``, so that a bit of two vectors differs
+    ``h_k(x) = sgn(w_k . (x - mean))`` with Gaussian ``w_k``. A bit differs between two vectors
     with probability angle / pi.
 
     Parameters
@@ -19,10 +21,10 @@ class LSH(FeatureHasher):
     bits : int
         K.
     centre : bool
-        Subtract the training mean. Non-negative features (pixels, ReLU outputs) lie in one cone
-        and would otherwise get almost one code.
+        Subtract the training mean. Without it, non-negative features (pixels, ReLU outputs) lie
+        in a narrow cone and get nearly equal codes.
     seed : int
-        Seed of the projections; a longer code of the same seed starts with the shorter one.
+        Seed of the projections. With the same seed, a short code is a prefix of a longer one.
 
     Examples
     --------
@@ -32,6 +34,7 @@ class LSH(FeatureHasher):
     """
 
     name = "lsh"
+    group = "data-independent"
     supervision = "none"
     reference = "Charikar, STOC 2002"
 
@@ -42,9 +45,9 @@ class LSH(FeatureHasher):
 
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None:
         rng = np.random.default_rng(self.seed)
-        # Drawn bit by bit: the first k columns do not depend on the number of bits.
+        # One row per bit, so that the first k bits do not depend on the number of bits.
         rows = rng.standard_normal((self.bits, features.shape[1]), np.float32)
-        # In the order in which it is saved: products of transposed views round differently.
+        # Contiguous as in a saved model: products of transposed views round differently.
         self.projections_ = np.ascontiguousarray(rows.T)
         mean = features.mean(axis=0)
         self.mean_ = mean if self.centre else np.zeros_like(mean)

@@ -1,4 +1,4 @@
-"""NINH: simultaneous feature learning and hash coding, bit by bit from its own features."""
+"""NINH: simultaneous feature learning and hash coding, with separate features for each bit."""
 
 from __future__ import annotations
 
@@ -10,44 +10,48 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bitprint.methods._deep import Common, DeepHasher, Tuned, check_weights
+from bitprint.methods._registry import register_method
 from bitprint.training.plan import Training
 from bitprint.training.state import State
 from bitprint.training.triplets import batch_triplets, triplet_hinge
 
-_PIECE = 50  # features of one bit, as in the paper
+_PIECE = 50  # features per bit, as in the paper
 
 
+@register_method
 class NINH(DeepHasher):
     """Network-in-Network hashing, also DNNH (Lai, Pan, Liu and Yan, CVPR 2015).
 
-    Features are divided into K pieces of 50, and each piece alone makes one bit::
+    The features are divided into K pieces of 50. Each bit is computed from one piece::
 
         s_k = sigmoid(w_k . x_k + c_k)
         F_k = 0 where s_k < 1/2 - epsilon,  1 where s_k > 1/2 + epsilon,  else s_k
 
-    Over triplets of an image, a similar and a dissimilar one, the loss is
-    ``max(0, margin + ||F - F+||^2 - ||F - F-||^2)``: between codes, a margin in bits.
+    The loss of a triplet of an image, a similar image and a dissimilar image is
+    ``max(0, margin + ||F - F+||^2 - ||F - F-||^2)``. For binary codes the distances are numbers of
+    bits.
 
     Parameters
     ----------
     bits : int
         K.
     margin : float
-        By how many bits a dissimilar image should be farther away; the paper's 1.
+        Required difference of the distances, in bits; 1 in the paper.
     epsilon : float
-        Half the width of the band, in (0, 0.5], where F is not yet a bit; 0.5 is no threshold.
+        Half the width of the interval in which F is not binary, in (0, 0.5]; 0.5 disables the
+        threshold.
     **common
         As in `DeepHasher`. The paper's network is ``nin``, or ``nin-small`` for 32 x 32 pixels,
-        with 50 K outputs: ``backbone="nin:600"`` for 12 bits. Features of any other number go
-        through a fully connected layer to 50 K first.
+        with 50 K outputs: ``backbone="nin:600"`` for 12 bits. For a backbone with another number
+        of features, a fully connected layer to 50 K features is added.
 
     Notes
     -----
     From the paper: divide-and-encode, the threshold, the loss, momentum 0.9, weight decay 5e-4 and
-    batches of 64. Choices: `epsilon`; the gradient, which passes the threshold as if it were not
-    there (its own is zero outside of the band, where a wrong bit would stay wrong); all triplets
-    of a batch, averaged; images that share a label are similar, others are not; learning rate and
-    epochs.
+    batches of 64. The following parts are our choices: `epsilon`; a straight-through gradient for
+    the threshold (its exact gradient is zero outside the interval, so a wrong bit would never
+    change); the mean over all triplets of a batch; images that share a label are similar; learning
+    rate and epochs.
 
     Examples
     --------
@@ -62,7 +66,7 @@ class NINH(DeepHasher):
     default_training: ClassVar[Training] = Training(batch_size=64, momentum=0.9)
     tuned: ClassVar[Tuned] = {
         "scratch": {"lr": 1e-4, "trunk_lr": None, "weight_decay": 0.05},
-        "recommended scratch": {"views": 1_500_000},
+        "recommended scratch": {"images_seen": 1_500_000},
         "paper few scratch": {"epochs": 300},
     }
 
@@ -79,11 +83,11 @@ class NINH(DeepHasher):
         self.epsilon = epsilon
 
     def own_backbone(self) -> str:
-        """Return the network of the paper for small images, with 50 features for each bit."""
+        """Return the network of the paper for small images, with 50 features per bit."""
         return f"nin-small:{_PIECE * self.bits}"
 
     def make_head(self, features: int, classes: int) -> nn.Module:
-        """Divide-and-encode; its K outputs are before the sigmoid."""
+        """Return divide-and-encode; its K outputs are the inputs of the sigmoid."""
         width = _PIECE * self.bits
         if features == width:
             return DivideAndEncode(self.bits, _PIECE)
@@ -93,10 +97,10 @@ class NINH(DeepHasher):
         return nn.Sequential(wide, nn.ReLU(inplace=True), DivideAndEncode(self.bits, _PIECE))
 
     def prepare(self, state: State) -> None:
-        """Triplets are inside of a batch: nothing is kept."""
+        """Do nothing: triplets are formed within a batch."""
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """The hinge, as a mean over all triplets of the batch."""
+        """Return the mean hinge loss over all triplets of the batch."""
         codes = threshold(outputs.sigmoid(), self.epsilon)
         triplets = batch_triplets(state.labels[rows])
         share = len(rows) / state.batch_size
@@ -110,30 +114,30 @@ class NINH(DeepHasher):
 
 
 class DivideAndEncode(nn.Module):
-    """One linear unit for each piece of the features.
+    """One linear unit per piece of the features.
 
     Parameters
     ----------
     pieces : int
-        Outputs K.
+        K, the number of outputs.
     size : int
-        Features of each.
+        Features per piece.
     """
 
     def __init__(self, pieces: int, size: int) -> None:
         super().__init__()
-        # Not smaller: the gradient of a squared distance vanishes with the distance itself.
+        # With smaller weights, squared distances and their gradients would be close to zero.
         self.weight = nn.Parameter(torch.randn(pieces, size) / math.sqrt(size))
         self.bias = nn.Parameter(torch.zeros(pieces))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(n, pieces * size) -> (n, pieces)."""
+        """Map (n, pieces * size) to (n, pieces)."""
         pieces = features.view(-1, *self.weight.shape)
         return (pieces * self.weight).sum(dim=2) + self.bias
 
 
 def threshold(shares: Tensor, epsilon: float) -> Tensor:
-    """0 or 1 for values farther than `epsilon` from 1/2, others as they are; gradient 1 for all.
+    """Round values farther than `epsilon` from 1/2; the gradient is 1 everywhere.
 
     Examples
     --------

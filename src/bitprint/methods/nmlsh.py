@@ -1,4 +1,4 @@
-"""NMLSH: hashing for similarities that no metric explains."""
+"""NMLSH: hashing for indefinite similarities."""
 
 from __future__ import annotations
 
@@ -10,58 +10,63 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.data.inputs import Data
+from bitprint.methods._registry import register_method
 from bitprint.methods.anchors import squared_distances
 from bitprint.methods.landmarks import Floats, Kernel, LandmarkHasher
 
 
+@register_method
 class NMLSH(LandmarkHasher):
     """Non-metric locality-sensitive hashing (Mu and Yan, AAAI 2010).
 
-    An indefinite similarity lives in a Krein space: ``k(x, y) = p(x) . p(y) - n(x) . n(y)``, where
-    the positive part p and the negative part n come from the eigenvectors of the landmarks'
-    centred kernel matrix. Query and database codes differ:
+    An indefinite similarity is an inner product in a Krein space:
+    ``k(x, y) = p(x) . p(y) - n(x) . n(y)``. The positive part p and the negative part n are
+    computed from the eigenvectors of the centered kernel matrix of the landmarks. Query codes and
+    database codes differ:
 
     "asymmetric"
-        With Gaussian r, the database bit is ``sgn(r . [p, n])``, the query bit
-        ``sgn(r . [p, -n])``: they differ with probability
+        With Gaussian r, the database bit is ``sgn(r . [p, n])`` and the query bit is
+        ``sgn(r . [p, -n])``. They differ with probability
         ``arccos( k(x, y) / (|x| |y|) ) / pi``, where ``|x|^2 = ||p(x)||^2 + ||n(x)||^2``.
     "p-stable"
-        Half of the bits are ``floor((a . p + b) / r) mod 2``, half the same of n, and the query
-        takes the complement of the latter: the Hamming distance grows with the distance of the
-        positive parts and falls with that of the negative parts. Noisier than "asymmetric".
+        Half of the bits are ``floor((a . p + b) / r) mod 2``, the other half are the same function
+        of n. Query codes contain the complement of the bits of n. The Hamming distance increases
+        with the distance of the positive parts and decreases with the distance of the negative
+        parts. These codes are noisier than "asymmetric".
 
-    `encode` gives database codes, `encode_queries` query codes. Without a negative part, as for
-    "rbf" and "linear", they are the same.
+    `encode` returns database codes and `encode_queries` returns query codes. Without a negative
+    part, as with "rbf" and "linear", they are equal.
 
     Parameters
     ----------
     bits : int
         K.
     kernel : {"sigmoid", "rbf", "linear"} or callable
-        ``tanh(x . z / variance)`` seen from the mean of the landmarks, which is indefinite;
-        ``exp(-||x - z||^2 / (2 variance))``; ``x . z``; or a function of (n, d) and (p, d) float64
-        arrays that returns symmetric similarities (n, p). For a dissimilarity D return
-        ``-D**2 / 2``. A model with a function cannot be saved.
+        "sigmoid" is ``tanh(x . z / variance)`` relative to the mean of the landmarks, which is
+        indefinite; "rbf" is ``exp(-||x - z||^2 / (2 variance))``; "linear" is ``x . z``. A function
+        takes (n, d) and (p, d) float64 arrays and returns symmetric similarities (n, p). For a
+        dissimilarity D, return ``-D**2 / 2``. A model with a function cannot be saved.
     rule : {"asymmetric", "p-stable"}
-        How bits are made. The paper names p-stable projections; "asymmetric" is this library's.
+        How bits are computed. The paper uses p-stable projections; "asymmetric" is specific to
+        Bitprint.
     landmarks : int
-        Number of training rows drawn as landmarks; all of them when there are fewer.
+        Number of training rows drawn as landmarks; at most all rows.
     variance : float, optional
         Scale of "sigmoid" and "rbf"; by default the mean squared distance between landmarks.
     seed : int
-        Seed of landmarks and projections.
+        Seed of the landmarks and projections.
 
     Attributes
     ----------
     landmarks_ : ndarray of float32, shape (p, d)
     kernel_mean_ : ndarray of float64, shape (p,)
-        Mean similarity of the landmarks to each of them.
+        Mean similarity of all landmarks to each landmark.
     weights_, query_weights_ : ndarray of float64, shape (p, K)
-        Weights of centred similarities, of database and query codes.
+        Weights of centered similarities for database codes and for query codes.
     offsets_, query_offsets_ : ndarray of float64, shape (K,)
-        Zero for "asymmetric"; b / r for "p-stable", one more for a complement.
+        Zero for "asymmetric"; b / r for "p-stable", plus 1 for a complement.
     negative_ : int
-        Number of negative eigenvalues: dimensions of n.
+        Number of negative eigenvalues, the dimension of n.
     variance_ : float
 
     Examples
@@ -90,7 +95,7 @@ class NMLSH(LandmarkHasher):
         self.rule = rule
 
     def encode_queries(self, data: Data) -> Codes:
-        """Codes of queries, to be compared with the codes of `encode` by Hamming distance."""
+        """Return query codes, to be compared with the codes of `encode` by Hamming distance."""
         self._check_fitted()
         asking = copy.copy(self)
         asking.weights_, asking.offsets_ = self.query_weights_, self.query_offsets_
@@ -98,7 +103,7 @@ class NMLSH(LandmarkHasher):
 
     def _fit(self, features: NDArray[np.float32], labels: NDArray | None) -> None:
         rng = np.random.default_rng(self.seed)
-        values, vectors = self._span(features, tolerance=1e-6, rng=rng)
+        values, vectors = self._fit_landmarks(features, tolerance=1e-6, rng=rng)
         self.negative_ = int((values < 0).sum())
         directions = rng.standard_normal((self.bits, len(values))).T
         if self.rule == "asymmetric":
@@ -125,15 +130,15 @@ class NMLSH(LandmarkHasher):
         self.query_offsets_ = self.offsets_ + of_negatives
 
     def _negative_bits(self, dimensions: int) -> int:
-        """Half of the bits, so that a unit of distance weighs the same in both parts."""
+        """Return the number of bits of n: half, so that both parts have equal weight."""
         if self.negative_ == dimensions:
             return self.bits if dimensions else 0
         return self.bits // 2 if self.negative_ else 0
 
     def _project(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        outputs = self._weigh(features, self.weights_) + self.offsets_
+        outputs = self._weighted_similarities(features, self.weights_) + self.offsets_
         if self.rule == "p-stable":
-            outputs = np.sin(np.pi * outputs)  # not negative where floor(outputs) is even
+            outputs = np.sin(np.pi * outputs)  # >= 0 if floor(outputs) is even
         return outputs.astype(np.float32)
 
     def _check_options(self) -> None:
@@ -143,7 +148,7 @@ class NMLSH(LandmarkHasher):
 
 
 def cell_width(points: Floats) -> float:
-    """Four times the median distance between points (n, r); 1 where that is zero."""
+    """Return four times the median distance between points (n, r), or 1 if it is zero."""
     if len(points) < 2:
         return 1.0
     first, second = np.triu_indices(len(points), k=1)

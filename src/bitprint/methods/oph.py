@@ -1,4 +1,4 @@
-"""OPH: linear codes that keep the order in which images are near to each other."""
+"""OPH: linear codes that preserve the ranking of images by similarity."""
 
 from __future__ import annotations
 
@@ -21,41 +21,46 @@ from bitprint.methods._orders import (
     ordinal_loss,
     place,
 )
+from bitprint.methods._registry import register_method
 from bitprint.methods.discrete import sgn
 from bitprint.methods.pca import principal_components, scores
 
-_BATCH = 128  # rows compared with `partners` others in a step
-_STEPS = 40  # of an epoch
+_BATCH = 128  # rows per step, compared with `partners` other rows
+_STEPS = 40  # steps per epoch
 
 
+@register_method
 class OPH(FeatureHasher):
     """Order preserving hashing (Wang, Wang, Yu & Li, ACM Multimedia 2013), reconstructed.
 
-    For each image all others fall into ordered categories twice: by true nearness and by Hamming
-    distance. The categories should agree; each other image in the wrong one counts 2.
+    For each image, all other images are assigned to ordered categories in two ways: by true
+    similarity and by Hamming distance. The two categories should be equal; each image with
+    different categories adds 2 to the loss.
 
-    Essential to the method, and kept: that loss, and linear functions ``sgn(w . x - t)`` learned
-    with the sign relaxed. Chosen here, as the paper leaves it open or was not at hand: the
-    relaxation ``u = tanh(X W - t)`` with distances ``(K - u_i . u_j) / 2``; a logistic loss
-    ``log(1 + exp(-/+ tau (b_m - D)))`` for each boundary b_m between categories, tau growing from
-    1 to 4; a term that keeps bits balanced; Adam on sampled rows, from randomly rotated principal
-    components with medians as thresholds; and the boundaries described under `order`.
+    This implementation keeps the essential parts of the method: this loss, and linear functions
+    ``sgn(w . x - t)`` learned with a relaxed sign. The following parts are our choices, because the
+    paper does not specify them or was not available: the relaxation ``u = tanh(X W - t)`` with
+    distances ``(K - u_i . u_j) / 2``; a logistic loss ``log(1 + exp(-/+ tau (b_m - D)))`` for each
+    boundary b_m between categories, with tau increasing from 1 to 4; a term for balanced bits; Adam
+    on sampled rows, initialized with randomly rotated principal components and medians as
+    thresholds; and the boundaries described under `order`.
 
     Parameters
     ----------
     bits : int
         K.
     order : {"labels", "metric"}
-        True nearness: the number of shared labels, with a boundary of K / (4 r) between r - 1 and
-        r shared labels; or Euclidean distance, with one category for each Hamming distance, as
-        large as that of the present codes on average. "metric" takes no labels.
+        True similarity. "labels": the number of shared labels, with a boundary of K / (4 r)
+        between r - 1 and r shared labels. "metric": Euclidean distance, with one category per
+        Hamming distance; the size of a category is its average size for the current codes. This
+        option uses no labels.
     epochs : int
-        Rounds of 40 steps, each step on 128 random rows; 0 keeps the start.
+        Number of epochs of 40 steps with 128 random rows each; 0 keeps the initial codes.
     partners : int
-        Other rows, drawn at random, that a row is compared with in a step.
+        Number of other random rows that a row is compared with in a step.
     balance : float
-        rho, the weight of the squared means of the relaxed bits; without it bits that never
-        change win on unbalanced orders.
+        rho, the weight of the squared means of the relaxed bits. Without this term, unbalanced
+        orders can lead to constant bits.
     rate : float
         Learning rate.
     seed : int
@@ -65,7 +70,7 @@ class OPH(FeatureHasher):
     weights_, mean_, thresholds_ : ndarray of float32, shapes (d, K), (d,) and (K,)
         The output is ``(x - mean) W - t``.
     history_ : list of dict
-        Of each epoch: the relaxed loss of a pair, and the share of pairs in the wrong category.
+        For each epoch: mean relaxed loss per pair, and fraction of pairs in the wrong category.
 
     Examples
     --------
@@ -111,12 +116,12 @@ class OPH(FeatureHasher):
         W = torch.from_numpy((weights * size).astype(np.float32))
         t = (X @ W).median(dim=0).values
         order = MetricOrder(X, self.bits) if labels is None else LabelOrder(labels, self.bits)
-        self._optimise(X, order, W.requires_grad_(), t.requires_grad_(), rng)
+        self._optimize(X, order, W.requires_grad_(), t.requires_grad_(), rng)
         self.mean_ = mean.astype(np.float32)
         self.weights_ = (W.detach().numpy() / size).astype(np.float32)
         self.thresholds_ = t.detach().numpy()
 
-    def _optimise(
+    def _optimize(
         self, X: Tensor, order: Order, W: Tensor, t: Tensor, rng: np.random.Generator
     ) -> None:
         adam = torch.optim.Adam([W, t], lr=self.rate)
@@ -156,19 +161,19 @@ class OPH(FeatureHasher):
 
     def _check_options(self, count: int) -> None:
         if self.order not in ("labels", "metric"):
-            raise ValueError(f"order is labels or metric, got {self.order!r}")
+            raise ValueError(f"order must be labels or metric, got {self.order!r}")
         if self.epochs < 0 or self.partners < 1:
-            raise ValueError("epochs must not be negative, and partners at least 1")
+            raise ValueError("epochs must be at least 0 and partners at least 1")
         if count < 2:
-            raise ValueError("oph learns an order from at least two images")
+            raise ValueError("oph needs at least 2 training items")
 
 
 def rotated_components(
     features: NDArray[np.float32], bits: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean (d,) and principal directions in random rotation (d, K), with outputs of unit variance.
+    """Return the mean (d,) and randomly rotated principal directions (d, K) with unit variance.
 
-    More bits than features mix the same directions at random.
+    If there are more bits than features, the additional bits are random mixtures as well.
     """
     mean, components = principal_components(features, min(bits, features.shape[1]))
     mixture = np.linalg.qr(rng.standard_normal((bits, components.shape[1]))).Q.T

@@ -1,4 +1,4 @@
-"""Principal components, which SH and ITQ start from."""
+"""Principal components, used by SH, ITQ, PCAH, PCA-RR and OPH."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCK = 4096
 def principal_components(
     features: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and the first `count` directions of largest variance.
+    """Return the mean and the first `count` principal components.
 
     Parameters
     ----------
@@ -26,8 +26,9 @@ def principal_components(
     -------
     mean : ndarray of float64, shape (d,)
     components : ndarray of float64, shape (d, count)
-        Orthonormal columns, by falling variance; the largest entry by magnitude of each is
-        positive. Where the data vary in fewer directions than `count`, the last columns are zero.
+        Orthonormal columns in the order of decreasing variance. The entry with the largest
+        magnitude in each column is positive. If the data vary in fewer than `count` directions,
+        the last columns are zero.
 
     Examples
     --------
@@ -38,14 +39,14 @@ def principal_components(
     mean = features.mean(axis=0, dtype=np.float64)
     samples, width = features.shape
     if samples < width:
-        centred = features - mean
-        variances, vectors = _largest(centred @ centred.T, min(count, samples))
-        found = centred.T @ (vectors / np.sqrt(variances))
+        centered = features - mean
+        variances, vectors = _largest(centered @ centered.T, min(count, samples))
+        found = centered.T @ (vectors / np.sqrt(variances))
     else:
         scatter = np.zeros((width, width))
         for rows in _blocks(samples):
-            centred = features[rows] - mean
-            scatter += centred.T @ centred
+            centered = features[rows] - mean
+            scatter += centered.T @ centered
         _, found = _largest(scatter, count)
     components = np.zeros((width, count))
     components[:, : found.shape[1]] = _fix_signs(found)
@@ -55,20 +56,43 @@ def principal_components(
 def scores(
     features: NDArray[np.float32], mean: NDArray[np.float64], components: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Coordinates of the rows along the components, shape (N, count)."""
+    """Return the coordinates of the rows along the components, shape (N, count)."""
     outputs = np.empty((len(features), components.shape[1]))
     for rows in _blocks(len(features)):
         outputs[rows] = (features[rows] - mean) @ components
     return outputs
 
 
+def random_rotation(size: int, seed: int) -> NDArray[np.float64]:
+    """Return a random orthogonal matrix, shape (size, size).
+
+    Examples
+    --------
+    >>> rotation = random_rotation(3, seed=0)
+    >>> bool(np.allclose(rotation.T @ rotation, np.eye(3)))
+    True
+    """
+    rng = np.random.default_rng(seed)
+    rotation: NDArray = np.linalg.qr(rng.standard_normal((size, size))).Q
+    return rotation
+
+
+def check_components(name: str, bits: int, width: int) -> None:
+    """Raise a ValueError if features of this width have fewer components than bits."""
+    if bits > width:
+        raise ValueError(
+            f"{name}: bits must be at most the number of features, got {bits} bits for "
+            f"{width} feature(s); use fewer bits or longer features"
+        )
+
+
 def _blocks(count: int) -> Iterator[slice]:
-    """Slices of rows: float64 copies are made of one block at a time."""
+    """Yield slices of rows, so that only one block is copied to float64 at a time."""
     return (slice(start, start + _BLOCK) for start in range(0, count, _BLOCK))
 
 
 def _largest(scatter: NDArray, count: int) -> tuple[NDArray, NDArray]:
-    """Up to `count` largest eigenvalues, falling, and vectors, less those that are rounding."""
+    """Return up to `count` largest eigenvalues, descending, with vectors, without rounding ones."""
     size = len(scatter)
     values, vectors = eigh(scatter, subset_by_index=[size - count, size - 1])
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -77,7 +101,7 @@ def _largest(scatter: NDArray, count: int) -> tuple[NDArray, NDArray]:
 
 
 def _fix_signs(components: NDArray) -> NDArray:
-    """Eigenvectors come with either sign; codes must not depend on which."""
+    """Make the largest entry of each column positive, since eigenvectors have arbitrary signs."""
     largest = np.abs(components).argmax(axis=0)
     signs = np.sign(components[largest, np.arange(components.shape[1])])
     fixed: NDArray = components * signs

@@ -1,4 +1,4 @@
-"""Product quantisation: codebooks by k-means, one for each part of a vector."""
+"""Product quantization: k-means codebooks for the parts of a vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCK = 4096  # vectors compared with a codebook at a time
 def random_codebooks(
     vectors: Tensor, books: int, entries: int, generator: torch.Generator
 ) -> Tensor:
-    """Codebooks of random vectors to start from, all different where there are enough of them.
+    """Return codebooks of random vectors, without repetition if there are enough vectors.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def random_codebooks(
     books, entries : int
         M and n.
     generator : torch.Generator
-        On the processor.
+        A generator on the CPU.
 
     Returns
     -------
@@ -36,10 +36,10 @@ def random_codebooks(
     return parts[chosen, torch.arange(books, device=vectors.device)[:, None]]
 
 
-def improve(vectors: Tensor, codebooks: Tensor, iterations: int) -> Tensor:
-    """Codebooks after Lloyd's iterations: each entry becomes the mean of the parts nearest to it.
+def lloyd(vectors: Tensor, codebooks: Tensor, iterations: int) -> Tensor:
+    """Return codebooks after Lloyd's iterations: each entry is the mean of its nearest parts.
 
-    An entry that is nearest to nothing stays as it is. The error never rises.
+    An entry that is not the nearest one of any part does not change. The error never increases.
 
     Parameters
     ----------
@@ -52,8 +52,7 @@ def improve(vectors: Tensor, codebooks: Tensor, iterations: int) -> Tensor:
         sums = torch.zeros_like(codebooks)
         counts = codebooks.new_zeros(books, entries, 1)
         for parts, nearest in _nearest(vectors, codebooks):
-            # A product with zeros and ones sums in the same order every time, which adding by
-            # index on a GPU does not.
+            # Deterministic on a GPU, unlike a sum by index.
             members = functional.one_hot(nearest, entries).to(parts.dtype)
             sums += torch.einsum("imn,imd->mnd", members, parts)
             counts += members.sum(dim=0)[:, :, None]
@@ -62,7 +61,7 @@ def improve(vectors: Tensor, codebooks: Tensor, iterations: int) -> Tensor:
 
 
 def assign(vectors: Tensor, codebooks: Tensor) -> Tensor:
-    """Nearest entry of each codebook, int64 of shape (N, M).
+    """Return the nearest entry in each codebook, int64 of shape (N, M).
 
     Examples
     --------
@@ -74,17 +73,17 @@ def assign(vectors: Tensor, codebooks: Tensor) -> Tensor:
 
 
 def reconstruct(indices: Tensor, codebooks: Tensor) -> Tensor:
-    """Vectors that indices (N, M) stand for, shape (N, M d)."""
+    """Return the vectors of indices (N, M), shape (N, M d)."""
     books = torch.arange(len(codebooks), device=indices.device)
     return codebooks[books, indices].flatten(start_dim=1)
 
 
 def _nearest(vectors: Tensor, codebooks: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the parts of some vectors (b, M, d), and the nearest entry of each, (b, M)."""
+    """Yield blocks of parts (b, M, d) and the nearest entry of each part, (b, M)."""
     books, _, width = codebooks.shape
     for block in vectors.split(_BLOCK):
         parts = block.view(-1, books, width)
-        # The square of a part itself is the same for every entry.
+        # The squared length of a part is the same for all entries.
         products = parts.transpose(0, 1) @ codebooks.transpose(1, 2)
         distances = codebooks.square().sum(dim=2)[:, None] - 2 * products
         yield parts, distances.argmin(dim=2).t()

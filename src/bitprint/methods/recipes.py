@@ -38,9 +38,17 @@ _AVERAGED = {"average": 0.99, "mirror": True}
 _GENTLE = {"freeze_norms": True, "cutmix": 0.5}
 _PRETRAINED_RATE = 1e-4  # of the hash layer, unless the method has its own
 _EPOCHS_WITH_MANY = 10
-_VIEWS = 200_000  # images in all epochs together: 40 epochs of 5,000
+_IMAGES_SEEN = 200_000  # in all epochs together: 40 epochs of 5,000
 _FEWEST_EPOCHS, _MOST_EPOCHS = 40, 300
-_NARROWEST, _WIDEST, _MOST_WEIGHTS = 512, 2048, 2**24  # of a network over features
+_FEATURES: dict[str, Any] = {"trunk_lr": 1e-3, "augment": "none", "weight_decay": 0.3}
+_NOISY: dict[str, Any] = {"standardize": True, "noise": 0.5}
+_FEWEST_STEPS, _MOST_STEPS = 4000, 8000  # over features
+_NARROWEST, _WIDEST, _MOST_WEIGHTS = 512, 2048, 2**20  # of a network over features
+
+_FROZEN: dict[str, Any] = {"trunk_lr": 0.0, "freeze_norms": True, "drop_blocks": 0.0}
+_WHOLE: dict[str, Any] = {"trunk_lr": None, "freeze_norms": False}
+_UNSUPERVISED: dict[str, Any] = {"cutmix": 0.0}  # it mixes labels
+_MORE_AUGMENTATION = "+colour"  # position alone hardly distinguishes two views of an image
 
 _PAPER: dict[str, Any] = {"optimizer": "adamw", "schedule": "cosine", "augment": "flip+shift"}
 _PAPER_BY_KIND: dict[str, dict[str, Any]] = {
@@ -105,10 +113,12 @@ def choose_backbone(hasher: DeepHasher, items: Items) -> Any:
     >>> choose_backbone(create("ninh", 12), photos)
     'nin-small:600'
     >>> choose_backbone(create("dsdh", 12), Items((1280,), 5000))
-    'mlp:2048'
+    'mlp:819'
     """
     if hasher.backbone != "auto":
         return hasher.backbone
+    if len(items.shape) == 1 and hasher.frozen:
+        return "mlp:0"  # random layers would only blur the features
     if len(items.shape) == 1:
         return f"mlp:{_width(items.shape[0])}" if hasher.recipe == "recommended" else "mlp"
     if min(items.shape[:2]) < _SMALLEST_SIDE:
@@ -148,7 +158,7 @@ def recipe_options(
         words = set(key.split())
         if words <= situation and (recipe != "original" or "original" in words):
             tuned |= options
-    views = tuned.pop("views", _VIEWS)
+    images_seen = tuned.pop("images_seen", _IMAGES_SEEN)
     own_alone = "default_training" in vars(cls) and not cls.tuned
     common: dict[str, Any] = {}
     if recipe != "original" and not own_alone:
@@ -156,9 +166,15 @@ def recipe_options(
             epochs = _PAPER_EPOCHS[kind][0 if few else 1]
             common = _PAPER | _PAPER_BY_KIND[kind] | {"epochs": epochs}
         else:
-            common = _recommended(backbone, kind, items.count, views)
+            common = _recommended(backbone, kind, items.count, images_seen)
+        if cls.views > 1 and kind != "features":
+            common["augment"] += _MORE_AUGMENTATION
         if not items.mirrored_alike:
             common = _without_mirroring(common)
+        if cls.supervision == "none":
+            common |= _UNSUPERVISED
+        if cls.frozen:
+            common = _WHOLE | common if kind == "scratch" else common | _FROZEN
     return asdict(cls.default_training) | common | tuned
 
 
@@ -187,17 +203,16 @@ def settle(hasher: DeepHasher, items: Items) -> DeepHasher:
     return settled
 
 
-def _recommended(backbone: Any, kind: str, images: int, views: int) -> dict[str, Any]:
+def _recommended(backbone: Any, kind: str, images: int, images_seen: int) -> dict[str, Any]:
     """Training that any deep method does well with.
 
     A pretrained network with few images is kept close to what it knows; with many it may learn.
     The fewer images there are, the more often each is seen.
     """
     if kind == "features":  # a random start; with too many steps it overfits
-        steps = -(-max(images, 1) // _RECOMMENDED["batch_size"])  # per epoch
-        epochs = min(150, max(20, 2000 // steps))
-        return _RECOMMENDED | {"epochs": epochs, "trunk_lr": 1e-3, "augment": "none"}
-    epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, views // max(images, 1)))
+        own = _FEATURES | {"epochs": _epochs_over_features(images)}
+        return _RECOMMENDED | own | (_NOISY if _is_mlp(backbone) else {})
+    epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, images_seen // max(images, 1)))
     if kind == "scratch":
         return _RECOMMENDED | {"epochs": epochs}
     pretrained = _RECOMMENDED | _AVERAGED
@@ -207,11 +222,26 @@ def _recommended(backbone: Any, kind: str, images: int, views: int) -> dict[str,
     return pretrained | _GENTLE | blocks | {"epochs": epochs}
 
 
-def _width(inputs: int) -> int:
-    """Width of the hidden layer over features of this length.
+def _epochs_over_features(images: int) -> int:
+    """Return the number of epochs of a network over features, which begins with random weights.
 
-    With 512 units a network cannot tell hundreds of classes apart. Long features, such as the
-    pixels of large images, get fewer units, so that the network stays small.
+    It needs 4,000 steps to learn hundreds of classes, and 160 epochs where that is more, but at
+    most 8,000 steps: they take about two minutes on one core.
+    """
+    steps = -(-max(images, 1) // int(_RECOMMENDED["batch_size"]))  # per epoch
+    wanted = min(_MOST_STEPS, max(_FEWEST_STEPS, 160 * steps))
+    return min(1000, max(20, wanted // steps))
+
+
+def _is_mlp(backbone: Any) -> bool:
+    return isinstance(backbone, str) and backbone.partition(":")[0] == "mlp"
+
+
+def _width(inputs: int) -> int:
+    """Return the width of the hidden layer over features of this length.
+
+    With 512 units a network cannot tell hundreds of classes apart. The longer the features, the
+    fewer units: about a million weights in all.
     """
     return min(_WIDEST, max(_NARROWEST, _MOST_WEIGHTS // inputs))
 

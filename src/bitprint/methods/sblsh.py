@@ -1,28 +1,30 @@
-"""SBLSH: random projections that are orthogonal in batches."""
+"""SBLSH: random projections that are orthogonal within batches."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitprint.methods._registry import register_method
 from bitprint.methods.lsh import LSH
 
 
+@register_method
 class SBLSH(LSH):
     """Super-bit locality-sensitive hashing (Ji, Li, Yan, Zhang and Tian, NIPS 2012).
 
-    As `LSH`, with the K Gaussian vectors cut into batches of `depth` and each batch made
-    orthonormal. A bit of two vectors still differs with probability angle / pi, but bits of one
-    batch are negatively correlated for angles up to pi / 2, so the share of differing bits is a
-    sharper estimate of the angle.
+    Like `LSH`, but the K Gaussian vectors are divided into batches of `depth` vectors, and each
+    batch is orthonormalized. A bit still differs between two vectors with probability angle / pi.
+    Bits of one batch are negatively correlated for angles up to pi / 2, so that the fraction of
+    differing bits estimates the angle with a lower variance.
 
     Parameters
     ----------
     bits : int
         K.
     depth : int, optional
-        Super-bit depth, from 1 (which is LSH) to the number of features d. By default as deep as
-        it goes, ``min(d, K)``. The last batch is shorter where K is not a multiple.
+        Super-bit depth, from 1 (equal to LSH) to the number of features d; by default the
+        largest, ``min(d, K)``. The last batch is smaller if K is not a multiple of it.
     centre : bool
         Subtract the training mean, as in `LSH`.
     seed : int
@@ -35,6 +37,7 @@ class SBLSH(LSH):
     """
 
     name = "sblsh"
+    title = "Super-bit LSH"
     reference = "Ji, Li, Yan, Zhang and Tian, NIPS 2012"
 
     def __init__(
@@ -55,7 +58,7 @@ class SBLSH(LSH):
 
 
 def super_bits(vectors: NDArray[np.floating], depth: int) -> NDArray[np.float64]:
-    """Make every batch of `depth` columns orthonormal.
+    """Orthonormalize each batch of `depth` columns.
 
     Parameters
     ----------
@@ -75,5 +78,5 @@ def super_bits(vectors: NDArray[np.floating], depth: int) -> NDArray[np.float64]
     """
     starts = range(0, vectors.shape[1], depth)
     batches = [vectors[:, start : start + depth].astype(np.float64) for start in starts]
-    # The signs that QR leaves open flip a bit of all codes alike: distances do not see them.
+    # The signs of Q are arbitrary: they flip a bit of all codes, so distances do not change.
     return np.concatenate([np.linalg.qr(batch).Q for batch in batches], axis=1)

@@ -1,4 +1,4 @@
-"""SDH: supervised discrete hashing, codes that a linear classifier reads labels from."""
+"""SDH: supervised discrete hashing, codes optimized for linear classification."""
 
 from __future__ import annotations
 
@@ -11,45 +11,47 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.svm import LinearSVC
 
 from bitprint.methods._base import FeatureHasher
+from bitprint.methods._registry import register_method
 from bitprint.methods.anchors import choose_anchors, rbf
-from bitprint.methods.discrete import discrete_descent, ridge
+from bitprint.methods.discrete import dcc, ridge
 from bitprint.supervision import class_matrix
 
 Floats = NDArray[np.float64]
 
-_RIDGE = 1e-2  # on P, so that similar anchors do not make it huge
+_RIDGE = 1e-2  # keeps P small if anchors are similar
 
 
+@register_method
 class SDH(FeatureHasher):
     """Supervised discrete hashing (Shen, Shen, Liu and Shen, CVPR 2015).
 
-    ``min sum_i L(y_i, W' b_i) + lambda ||W||^2 + nu sum_i ||b_i - P' phi(x_i)||^2`` over W, P and
-    codes b of -1 and +1, in turns. ``phi(x)`` holds the Gaussian similarities of x to some
-    training rows, the anchors, and a constant; rows are scaled to unit length first, so that
-    features of any scale may be given. All codes, those of the training rows too, are
-    ``sgn(P' phi(x))``.
+    Minimizes ``sum_i L(y_i, W' b_i) + lambda ||W||^2 + nu sum_i ||b_i - P' phi(x_i)||^2`` over W,
+    P and codes b in {-1, +1}^K by alternating minimization. ``phi(x)`` contains the Gaussian
+    similarities of x to some training rows, the anchors, and a constant. Rows are first scaled to
+    unit length, so features can have any scale. All codes, including those of the training rows,
+    are ``sgn(P' phi(x))``.
 
     Parameters
     ----------
     bits : int
         K.
     loss : {"l2", "hinge"}
-        L: squared differences from 0/1 labels, solved by ridge regression and discrete cyclic
-        coordinate descent; or the multi-class hinge of Crammer and Singer, solved by a linear
-        support vector machine and in closed form, for one label per image.
+        L. "l2" is the squared error of 0/1 labels: W by ridge regression, b by discrete cyclic
+        coordinate descent. "hinge" is the multi-class hinge loss of Crammer and Singer, for one
+        label per image: W by a linear support vector machine, b in closed form.
     anchors : int
-        How many random training rows the kernel compares with.
+        Number of random training rows used as anchors.
     sigma : float
         Width of the kernel between rows of unit length.
     weight : float
         lambda.
     nu : float
-        How much the codes heed what P can reach. So little as the authors' value lets the labels
-        decide alone.
+        Weight of the prediction error of P. With the small value of the authors, the codes depend
+        almost only on the labels.
     iterations : int
-        Turns.
+        Number of iterations of the alternating minimization.
     seed : int
-        Seed of the anchors and of the codes to start from.
+        Seed of the anchors and of the initial codes.
 
     Examples
     --------
@@ -99,11 +101,11 @@ class SDH(FeatureHasher):
 
         classes = class_matrix(labels).astype(float)
         codes = rng.choice([-1.0, 1.0], (len(features), self.bits))
-        for turn in range(self.iterations):
+        for iteration in range(self.iterations):
             outputs = phi @ cho_solve(factor, phi.T @ codes)  # P, then F = Phi P
-            # Random codes say nothing of the labels: the best margin on them is W = 0, where the
-            # hinge would stay, so least squares take the first turn.
-            if self.loss == "l2" or turn == 0:
+            # For random codes the optimal W of the hinge loss is 0, a stationary point. The first
+            # iteration therefore uses least squares.
+            if self.loss == "l2" or iteration == 0:
                 codes = least_squares_codes(codes, outputs, classes, self.weight, self.nu)
             else:
                 codes = hinge_codes(codes, outputs, labels, self.weight, self.nu)
@@ -113,7 +115,7 @@ class SDH(FeatureHasher):
         return np.asarray(self._kernel(features) @ self.projections_, np.float32)
 
     def _kernel(self, features: NDArray[np.float32]) -> Floats:
-        """phi: similarities to the anchors and a constant, shape (n, m + 1)."""
+        """Return phi, shape (n, m + 1): similarities to the anchors and a constant."""
         similar = rbf(_unit_rows(features), self.anchors_, self.sigma**2)
         return np.column_stack([similar, np.ones(len(features))])
 
@@ -135,14 +137,14 @@ class SDH(FeatureHasher):
 def least_squares_codes(
     codes: Floats, outputs: Floats, classes: Floats, weight: float, nu: float
 ) -> Floats:
-    """Regress labels on codes, then descend over the codes bit by bit.
+    """Regress labels on codes, then update the codes by coordinate descent.
 
     Parameters
     ----------
     codes : ndarray, shape (N, K)
-        B to start from.
+        Initial B.
     outputs : ndarray, shape (N, K)
-        F, what P makes of the features.
+        F = Phi P, the predictions of P.
     classes : ndarray, shape (N, c)
         Y, zeros and ones.
     weight, nu : float
@@ -155,21 +157,21 @@ def least_squares_codes(
     bits, targets = torch.from_numpy(codes), torch.from_numpy(classes)
     classifier = ridge(bits, targets, weight)
     pull = targets @ classifier.t() + nu * torch.from_numpy(outputs)
-    return np.asarray(discrete_descent(bits, classifier, pull).numpy())
+    return np.asarray(dcc(bits, classifier, pull).numpy())
 
 
 def hinge_codes(
     codes: Floats, outputs: Floats, labels: NDArray, weight: float, nu: float
 ) -> Floats:
-    """Separate labels by codes, then take the signs of ``f_i + sum_k (w_y - w_k) / (2 nu)``.
+    """Fit a linear SVM to the codes, then return the signs of ``f_i + sum_k (w_y - w_k) / (2 nu)``.
 
-    Parameters and result are those of `least_squares_codes`, but for `labels`: class numbers (N,).
+    Parameters and result as in `least_squares_codes`, except `labels`: class numbers (N,).
     """
     machine = LinearSVC(
         C=1 / weight, multi_class="crammer_singer", fit_intercept=False, random_state=0
     ).fit(codes, labels)
     classifier = machine.coef_
-    if len(classifier) == 1:  # scikit-learn gives two classes as their difference
+    if len(classifier) == 1:  # for two classes scikit-learn returns the difference
         classifier = np.concatenate([-classifier, classifier]) / 2
     margins = len(classifier) * classifier - classifier.sum(axis=0)
     rows = np.searchsorted(machine.classes_, labels)
@@ -177,7 +179,7 @@ def hinge_codes(
 
 
 def _unit_rows(features: NDArray[np.float32]) -> Floats:
-    """Rows of length 1; a row of zeros stays as it is."""
+    """Scale rows to unit length, except rows of zeros."""
     rows = features.astype(float)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(lengths == 0, 1, lengths))

@@ -1,4 +1,4 @@
-"""SH: spectral hashing by the eigenfunctions of a box."""
+"""SH: spectral hashing with the eigenfunctions of a uniform distribution."""
 
 from __future__ import annotations
 
@@ -6,35 +6,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.methods._base import FeatureHasher
+from bitprint.methods._registry import register_method
 from bitprint.methods.pca import principal_components, scores
 
 
+@register_method
 class SH(FeatureHasher):
     """Spectral hashing (Weiss, Torralba and Fergus, NIPS 2008).
 
-    Balanced, uncorrelated bits that rarely differ between near items are, relaxed, eigenvectors of
-    the graph Laplacian with small eigenvalues. For data spread evenly over a box with sides
-    ``R_j`` along the principal components z these are known functions of one component each::
+    Balanced, uncorrelated bits that rarely differ between similar items are, after relaxation, the
+    eigenvectors of the graph Laplacian with the smallest eigenvalues. For a uniform distribution
+    on a box with sides ``R_j`` along the principal components z, the eigenfunctions are::
 
-        cos(m pi (z_j - min_j) / R_j),   m = 1, 2, ...,   with eigenvalues rising in  m / R_j
+        cos(m pi (z_j - min_j) / R_j),   m = 1, 2, ...
 
-    and the K smallest, the constant left out, are the bits.
+    Their eigenvalues increase with ``m / R_j``. The bits are the signs of the K eigenfunctions with
+    the smallest eigenvalues, except the constant one.
 
     Parameters
     ----------
     bits : int
-        K. Beyond the number of features, further bits are higher modes of the same components.
+        K. It can exceed the number of features: the components then have several modes m.
 
     Attributes
     ----------
     component_ : ndarray of int64, shape (K,)
-        Which principal component each bit reads.
+        Principal component of each bit.
     mode_ : ndarray of int64, shape (K,)
-        Its mode m.
+        Mode m of each bit.
     frequency_ : ndarray of float64, shape (K,)
-        m pi / R_j, not decreasing.
+        m pi / R_j, in ascending order.
     lowest_ : ndarray of float64, shape (K,)
-        min_j of that component.
+        min_j of the component of each bit.
     mean_, components_ : ndarray
         Principal components of the training features.
 
@@ -60,12 +63,12 @@ class SH(FeatureHasher):
         lowest = coordinates.min(axis=0)
         sides = coordinates.max(axis=0) - lowest
         if not sides.any():
-            sides = np.ones(count)  # one point has no box; any gives it one code
+            sides = np.ones(count)  # all rows are equal; any box gives them one code
 
         modes = np.arange(1, self.bits + 1)
-        with np.errstate(divide="ignore"):  # a side of zero has no modes: infinite frequency
+        with np.errstate(divide="ignore"):  # a side of zero has infinite frequencies
             frequencies = np.pi * modes / sides[:, None]
-        # Stable: of two equal frequencies, that of the component with more variance comes first.
+        # Stable: for equal frequencies, the component with the larger variance is first.
         kept = np.argsort(frequencies, axis=None, kind="stable")[: self.bits]
         self.component_, mode = np.unravel_index(kept, frequencies.shape)
         self.mode_ = modes[mode]

@@ -1,4 +1,4 @@
-"""SPLH: sequential projection learning, each bit mending the pairs that the last one got wrong."""
+"""SPLH: sequential projection learning; each bit corrects errors of the previous bits."""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ from scipy.linalg import eigh
 from sklearn.preprocessing import normalize
 
 from bitprint.methods._base import FeatureHasher
+from bitprint.methods._registry import register_method
 from bitprint.supervision import similarity
 
 Floats = NDArray[np.floating]
 
 
+@register_method
 class SPLH(FeatureHasher):
     """Sequential projection learning for hashing (Wang, Kumar and Chang, ICML 2010).
 
-    Bit k is the direction w that maximises ``w' M_k w`` with
-    ``M_k = X_l' S_k X_l / l + eta X_k' X_k / N``: it agrees with the labels of l rows and spreads
-    all N rows. Then pairs that w gets wrong gain weight in S, and w is taken out of X. Rows are
-    centred and scaled to unit length first, so that weights grow by no more than `alpha`.
+    Bit k is the direction w that maximizes ``w' M_k w`` with
+    ``M_k = X_l' S_k X_l / l + eta X_k' X_k / N``. The first term is the agreement with the labels
+    of l rows, the second term is the variance of all N rows. After each bit, the weights in S of
+    the pairs that w gets wrong increase, and w is projected out of X. Rows are first centered and
+    scaled to unit length, so that a weight increases by at most `alpha`.
 
     Parameters
     ----------
     bits : int
         K.
     eta : float
-        Weight of the spread of all rows, labelled or not.
+        Weight of the variance term.
     alpha : float
-        How much weight a wrong pair gains.
+        Weight increase of a wrong pair.
     labelled : int
-        l, how many rows are drawn at random for S, an l x l matrix.
+        l, the number of random rows in S, an l x l matrix.
     seed : int
-        Seed of that draw.
+        Seed of the random rows.
 
     Examples
     --------
@@ -87,14 +90,14 @@ class SPLH(FeatureHasher):
 def sequential_projections(
     rows: Floats, weights: Floats, spread: Floats, alpha: float, bits: int
 ) -> Floats:
-    """One direction after another: the top eigenvectors of ``X_l' S X_l / l + spread``.
+    """Return K directions: in turn, the top eigenvector of ``X_l' S X_l / l + spread``.
 
     Parameters
     ----------
     rows : ndarray, shape (l, d)
-        X_l, which stays as it is; only the spread loses the directions found.
+        X_l. The directions are projected out of the spread only.
     weights : ndarray, shape (l, l)
-        S: positive where two rows should agree, negative where they should not, zero elsewhere.
+        S: positive if two rows should agree, negative if they should differ, else zero.
     spread : ndarray, shape (d, d)
         eta times the covariance of all rows.
     alpha : float
@@ -111,17 +114,17 @@ def sequential_projections(
         agreement = rows.T @ (weights @ rows) / len(rows)
         _, vectors = eigh(agreement + spread, subset_by_index=[top, top])
         directions.append(vectors[:, 0])
-        weights = mend(weights, rows @ directions[-1], alpha)
+        weights = reweight(weights, rows @ directions[-1], alpha)
         spread = deflate(spread, directions[-1])
     return np.column_stack(directions)
 
 
-def mend(weights: Floats, outputs: Floats, alpha: float) -> Floats:
-    """Give weight to the pairs whose outputs disagree with S: S - alpha p p' where wrong.
+def reweight(weights: Floats, outputs: Floats, alpha: float) -> Floats:
+    """Return S - alpha p p' for pairs whose outputs p disagree with S, and S for the others.
 
     Examples
     --------
-    >>> mend(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([0.5, -0.5]), alpha=1.0).tolist()
+    >>> reweight(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([0.5, -0.5]), alpha=1.0).tolist()
     [[0.0, 1.25], [1.25, 0.0]]
     """
     products = np.outer(outputs, outputs)
@@ -129,7 +132,7 @@ def mend(weights: Floats, outputs: Floats, alpha: float) -> Floats:
 
 
 def deflate(covariance: Floats, direction: Floats) -> Floats:
-    """Covariance, shape (d, d), of rows from which a unit direction has been taken out."""
+    """Return the covariance, shape (d, d), after projecting a unit direction out of the rows."""
     along = covariance @ direction
     cross = np.outer(direction, along)
     variance = direction @ along

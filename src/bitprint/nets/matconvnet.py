@@ -1,4 +1,4 @@
-"""Reads the networks that MatConvNet publishes as .mat files, in both of their layouts."""
+"""Reader for MatConvNet networks in .mat files, in both published layouts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import loadmat
 
-# Layers that compute something, by the names that either layout gives them.
+# Kinds of layers, by the names in both layouts.
 _KINDS = {"conv": "conv", "relu": "relu", "pool": "pool", "normalize": "lrn", "lrn": "lrn"}
 
-_COMPRESSED = 15  # the type of a part that is packed by zlib
+_COMPRESSED = 15  # type of an element that is compressed by zlib
 _BLOCK = 2**20
 
 
@@ -28,7 +28,7 @@ class MatLayer:
     name : str
         "conv1", "relu1", ...
     kind : str
-        "conv", "relu", "pool", "lrn", or another word that the file has.
+        "conv", "relu", "pool", "lrn", or another type in the file.
     filters : ndarray of float32, shape (out, in, height, width), or None
         In the axis order of PyTorch.
     biases : ndarray of float32, shape (out,), or None
@@ -37,7 +37,7 @@ class MatLayer:
     pad : tuple of int, or None
         (top, bottom, left, right).
     normalization : tuple of float, or None
-        (n, kappa, alpha, beta) of local response normalisation, alpha not divided by n.
+        (n, kappa, alpha, beta) of local response normalization, alpha not divided by n.
     """
 
     name: str
@@ -51,17 +51,17 @@ class MatLayer:
 
 @dataclass(frozen=True)
 class MatNetwork:
-    """The layers of a file, in order, and its mean image: (3, height, width) or (3, 1, 1)."""
+    """Layers of a file, in order, and its mean image: (3, height, width) or (3, 1, 1)."""
 
     layers: list[MatLayer]
     mean: NDArray[np.float32]
 
 
 def read_matconvnet(path: str | os.PathLike[str]) -> MatNetwork:
-    """Read a MatConvNet file of MATLAB version 5, whichever layout it has.
+    """Read a MatConvNet file of MATLAB version 5 in either layout.
 
-    Old files keep `filters` and `biases` in a layer and `normalization` at the top; newer ones
-    keep `weights` in a layer and `normalization` inside `meta`.
+    Old files store `filters` and `biases` in a layer and `normalization` at the top level; newer
+    files store `weights` in a layer and `normalization` inside `meta`.
     """
     path = Path(path)
     if not path.is_file():
@@ -87,16 +87,16 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         _check_compressed(path)
         return loadmat(path, appendmat=False, variable_names=["layers", "meta", "normalization"])
-    except NotImplementedError as error:  # SciPy's word for version 7.3, which is HDF5
+    except NotImplementedError as error:  # raised by SciPy for version 7.3, which is HDF5
         raise ValueError(
             f"{path}: a MATLAB 7.3 file; save it again in MATLAB with the option -v7"
         ) from error
-    except Exception as error:  # damaged bytes make SciPy raise almost anything
-        raise ValueError(f"{path}: not a MATLAB file, or a damaged one ({error})") from error
+    except Exception as error:  # SciPy raises many types for damaged files
+        raise ValueError(f"{path}: not a MATLAB file, or damaged ({error})") from error
 
 
 def _check_compressed(path: Path) -> None:
-    """Raise zlib.error where a compressed part is damaged, on which SciPy's reader crashes."""
+    """Raise zlib.error for a damaged compressed element, which would crash SciPy's reader."""
     with path.open("rb") as file:
         order: Literal["little", "big"] = "little" if file.read(128)[126:] == b"IM" else "big"
         while len(tag := file.read(8)) == 8:
@@ -115,7 +115,7 @@ def _check_compressed(path: Path) -> None:
 
 
 def _struct(value: Any) -> dict[str, Any]:
-    """A 1 x 1 MATLAB struct as a dict, so that fields are found by name in any order."""
+    """Return a 1 x 1 MATLAB struct as a dict."""
     record = np.asarray(value)
     if record.dtype.names is None or record.size != 1:
         raise ValueError("a struct was expected")
@@ -131,8 +131,8 @@ def _read_layer(layer: dict[str, Any]) -> MatLayer:
         kind=kind,
         filters=filters,
         biases=biases,
-        stride=_whole_numbers(layer, "stride", 2),
-        pad=_whole_numbers(layer, "pad", 4),
+        stride=_integers(layer, "stride", 2),
+        pad=_integers(layer, "pad", 4),
         normalization=_four_numbers(layer["param"]) if kind == "lrn" else None,
     )
 
@@ -144,13 +144,13 @@ def _weights(layer: dict[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.flo
         filters, biases = layer["filters"], layer["biases"]
     if np.ndim(filters) != 4:
         raise ValueError(f"filters of {_text(layer['name'])} have shape {np.shape(filters)}")
-    # MATLAB keeps filters as height x width x in x out, and correlates as PyTorch does.
+    # MATLAB stores filters as height x width x in x out and correlates as PyTorch does.
     filters = np.ascontiguousarray(np.transpose(filters, (3, 2, 0, 1)), np.float32)
     return filters, np.asarray(biases, np.float32).ravel()
 
 
-def _whole_numbers(layer: dict[str, Any], field: str, count: int) -> tuple[int, ...] | None:
-    """`count` whole numbers, which a file may abbreviate to one; None if it has none."""
+def _integers(layer: dict[str, Any], field: str, count: int) -> tuple[int, ...] | None:
+    """Return `count` integers, which a file may abbreviate to one; None if it has none."""
     values = np.asarray(layer.get(field, ())).ravel()
     if values.size == 0:
         return None
@@ -160,7 +160,7 @@ def _whole_numbers(layer: dict[str, Any], field: str, count: int) -> tuple[int, 
 def _four_numbers(values: Any) -> tuple[float, ...]:
     numbers = np.asarray(values, np.float64).ravel()
     if numbers.size != 4:
-        raise ValueError(f"normalisation has 4 numbers, not {numbers.size}")
+        raise ValueError(f"normalization needs 4 numbers, got {numbers.size}")
     return tuple(numbers.tolist())
 
 

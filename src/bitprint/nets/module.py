@@ -1,4 +1,4 @@
-"""Module: any torch module as a trunk."""
+"""Module: any torch module as a backbone."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 class Module(Trunk):
     """A copy of a module that maps images or vectors to features.
 
-    The module gets float32 images (n, 3, height, width), or vectors (n, d), and returns features
-    of shape (n, d) or (n, d, 1, 1).
+    The module receives float32 images (n, 3, height, width) or vectors (n, d), and returns
+    features of shape (n, d) or (n, d, 1, 1).
 
     Parameters
     ----------
     module : Module
-        It is copied, not changed.
+        It is copied and not modified.
     item_shape : tuple of int
         Shape of one item: (height, width, 3) or (d,).
 
     Notes
     -----
-    Images are preprocessed by the first of these that the module has: an attribute `preprocess`,
-    a module from uint8 images (n, height, width, 3) to its input; an attribute `pretrained_cfg` or
-    `default_cfg`, as the models of timm have, whose `mean`, `std`, `input_size` and
-    `interpolation` apply; else pixels from 0 to 1 are normalized by ImageNet's mean and standard
-    deviation, as for torchvision's models, and images keep their size.
+    The preprocessing of images is the first of these that applies:
+
+    - an attribute `preprocess` of the module, itself a module that maps uint8 images
+      (n, height, width, 3) to the input
+    - an attribute `pretrained_cfg` or `default_cfg`, as in timm models, with `mean`, `std`,
+      `input_size` and `interpolation`
+    - pixels from 0 to 1 are normalized by ImageNet's mean and standard deviation, as for
+      torchvision models, and images keep their size
 
     Examples
     --------
@@ -53,31 +56,30 @@ class Module(Trunk):
         super().__init__()
         self.kind = type(module).__name__
         weights = next(module.parameters(), torch.empty(0))
-        with torch.device(weights.device):  # whatever device is the default here
+        with torch.device(weights.device):  # not the default device
             try:
                 self.module = deepcopy(module)
                 self.preprocess = _preprocess_for(self.module, item_shape)
                 self.out_features = self._count_features(item_shape)
-            except Exception as error:  # a module may raise anything
+            except Exception as error:  # a module can raise anything
                 reason = " ".join(str(error).split())
                 raise ValueError(
-                    f"the backbone, a {self.kind}, cannot be used on items of shape {item_shape}: "
-                    f"{reason}"
+                    f"backbone {self.kind} does not support items of shape {item_shape}: {reason}"
                 ) from error
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Preprocessed images or vectors -> (n, out_features)."""
-        # Pixels come channel by channel, as from a DataLoader, so that `view` works.
+        # Contiguous NCHW tensors, as from a DataLoader, so that `view` works.
         features: Tensor = self.module(inputs.contiguous())
         return features.flatten(1)
 
     def describe(self) -> dict[str, Any]:
-        """Return the names of this trunk and of the module's class; the module is not stored."""
+        """Return the name and the class of the module; the module itself is not stored."""
         return {"name": self.name, "class": self.kind}
 
     @torch.no_grad()
     def _count_features(self, item_shape: tuple[int, ...]) -> int:
-        """Width of the features of one item."""
+        """Return the number of features of one item."""
         modes = [(part, part.training) for part in self.modules()]
         self.eval()
         kind = torch.uint8 if len(item_shape) == 3 else torch.float32
@@ -86,17 +88,17 @@ class Module(Trunk):
         for part, training in modes:
             part.training = training
         if not isinstance(features, Tensor):
-            raise ValueError(f"it returns a {type(features).__name__}, and must return a tensor")
+            raise ValueError(f"it must return a tensor, got {type(features).__name__}")
         if features.ndim < 2 or features.shape[2:].numel() != 1:
             raise ValueError(
-                f"it returns features of shape {tuple(features.shape)}, and must return (n, d) or "
-                "(n, d, 1, 1): end it with torch.nn.AdaptiveAvgPool2d(1)"
+                "it must return features of shape (n, d) or (n, d, 1, 1), got "
+                f"{tuple(features.shape)}: end it with torch.nn.AdaptiveAvgPool2d(1)"
             )
         return int(features.shape[1])
 
 
 def module_name(module: nn.Module) -> str:
-    """Name a module in settings of a run: its class.
+    """Return the name of a module in the settings of a run.
 
     Examples
     --------
@@ -107,7 +109,7 @@ def module_name(module: nn.Module) -> str:
 
 
 def module_shapes(module: nn.Module) -> dict[str, list[int]]:
-    """Shapes of all tensors of a module by their names; a run resumes with the same ones.
+    """Return the shapes of all tensors of a module by name; a resumed run must have the same.
 
     Examples
     --------
@@ -121,7 +123,7 @@ def module_shapes(module: nn.Module) -> dict[str, list[int]]:
 
 
 def _preprocess_for(module: nn.Module, item_shape: tuple[int, ...]) -> nn.Module:
-    """What to do with raw items before the module gets them, see `Module`."""
+    """Return the preprocessing of a module, see `Module`."""
     if isinstance(own := getattr(module, "preprocess", None), nn.Module):
         return own
     if len(item_shape) == 1:
@@ -131,7 +133,7 @@ def _preprocess_for(module: nn.Module, item_shape: tuple[int, ...]) -> nn.Module
         timm = vars(timm)
     _, height, width = timm.get("input_size") or (3, None, None)
     if height != width:
-        raise ValueError(f"its images are to be {height} x {width} pixels, which is no square")
+        raise ValueError(f"its input size must be square, got {height} x {width}")
     bilinear = timm.get("interpolation") == "bilinear"
     return Preprocess(
         height,

@@ -1,4 +1,4 @@
-"""HashNetwork: a trunk with the hash layer on top, in training and in use."""
+"""HashNetwork: a backbone with a hash layer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from bitprint.nets.trunk import Trunk
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
-"""Layers that, while they learn, mix the items of a batch."""
+"""Layers that mix the items of a batch in training mode."""
 
 
 class HashNetwork(nn.Module):
-    """A trunk and a hash layer: uint8 images (or feature vectors) to real outputs.
+    """A backbone and a hash layer, from uint8 images (or feature vectors) to real outputs.
 
-    The trunk runs in bfloat16 where `mixed` says so; the hash layer and the loss are float32. With
-    `mirror`, an image is encoded by the mean of the outputs for it and for its mirror image.
+    If `mixed` is True, the backbone runs in bfloat16; hash layer and loss are float32. If `mirror`
+    is True, an image is encoded by the mean of the outputs for it and for its mirror image.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class HashNetwork(nn.Module):
         self.mirror = False
 
     def forward(self, items: Tensor) -> Tensor:
-        """Outputs of the hash layer for items as a `Feed` gives them."""
+        """Return the outputs of the hash layer for raw items of a `Feed`."""
         inputs = self.trunk.preprocess(items)
         outputs = self._outputs(inputs)
         if self.mirror and inputs.ndim == 4 and not self.training:

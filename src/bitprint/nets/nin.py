@@ -1,4 +1,4 @@
-"""NIN: Network in Network, whose convolutions are each followed by one of size 1 x 1."""
+"""NIN: Network in Network, in which a 1 x 1 convolution follows each convolution."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from bitprint.nets.preprocess import Preprocess
-from bitprint.nets.trunk import Trunk, he_init
+from bitprint.nets.trunk import Trunk, he_init, register_backbone
 
 
+@register_backbone("nin")
 class NIN(Trunk):
-    """The network under NINH: four pairs of convolutions and a global mean, for 256 x 256 pixels.
+    """The backbone of NINH: four pairs of convolutions and a global mean, for 256 x 256 pixels.
 
-    Lin, Chen and Yan, "Network in Network", ICLR 2014, with the layers that Lai et al., CVPR 2015,
-    give it. There are no pretrained weights. In a backbone's name the number of outputs may follow
-    a colon: ``nin:600``.
+    Lin, Chen and Yan, "Network in Network", ICLR 2014, with the layers of Lai et al., CVPR 2015.
+    There are no pretrained weights. The number of outputs can follow the name: ``nin:600``.
 
     Parameters
     ----------
     outputs : int
-        Channels of the last 1 x 1 convolution, and so the number of features.
+        Channels of the last 1 x 1 convolution, which is the number of features.
 
     Examples
     --------
@@ -29,7 +29,6 @@ class NIN(Trunk):
     600
     """
 
-    name: ClassVar[str] = "nin"
     in_paper: ClassVar[bool] = True
     takes_source: ClassVar[bool] = True
     size: ClassVar[int] = 256
@@ -55,18 +54,18 @@ class NIN(Trunk):
 
     @classmethod
     def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
-        """Build it with as many outputs as `source` says."""
+        """Build the network; `source` is the number of outputs, or empty for 1000."""
         if not source:
             return cls()
         if not source.isdecimal():
             raise ValueError(
                 f"backbone {cls.name} takes its number of outputs after the colon, "
-                f"as in {cls.name}:600, not {source!r}"
+                f"as in {cls.name}:600, got {source!r}"
             )
         return cls(int(source))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(n, 3, size, size) -> (n, outputs), not negative."""
+        """(n, 3, size, size) -> (n, outputs), nonnegative."""
         features: Tensor = self.layers(inputs)
         return features.mean(dim=(2, 3))
 
@@ -75,10 +74,10 @@ class NIN(Trunk):
         return {"name": self.name, "outputs": self.outputs}
 
 
+@register_backbone("nin-small")
 class NINSmall(NIN):
-    """The same network for 32 x 32 pixels: its first convolution is 5 x 5 and skips no pixel."""
+    """The same network for 32 x 32 pixels: its first convolution is 5 x 5 with stride 1."""
 
-    name: ClassVar[str] = "nin-small"
     size: ClassVar[int] = 32
     first: ClassVar[tuple[int, int, int]] = (5, 1, 2)
 

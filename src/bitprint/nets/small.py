@@ -1,34 +1,33 @@
-"""Small: a little convolutional network that learns 8 x 8 to 64 x 64 images on a CPU."""
+"""Small: a small convolutional network for 8 x 8 to 64 x 64 images, fast enough for a CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
 from bitprint.nets.preprocess import Preprocess
-from bitprint.nets.trunk import Trunk, he_init
+from bitprint.nets.trunk import Trunk, he_init, register_backbone
 
 
+@register_backbone("small")
 class Small(Trunk):
-    """3 x 3 convolutions with batch norm and ReLU, a pooling between each two, a global mean.
+    """3 x 3 convolutions with batch norm and ReLU, pooling between them, and a global mean.
 
-    Images keep their size, whatever it is.
+    Images of any size are accepted and not resized.
 
     Parameters
     ----------
     widths : sequence of int
-        Channels of each convolution.
+        Output channels of each convolution.
     """
-
-    name: ClassVar[str] = "small"
 
     def __init__(self, widths: Sequence[int] = (32, 64, 128, 256)) -> None:
         super().__init__()
         if not widths or min(widths) < 1:
-            raise ValueError(f"a small network needs layers of width >= 1, got {widths}")
+            raise ValueError(f"the small network needs layers of width >= 1, got {widths}")
         self.widths = list(widths)
         self.out_features = self.widths[-1]
         self.preprocess = Preprocess(None, mean=127.5, std=127.5)

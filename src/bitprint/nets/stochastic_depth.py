@@ -1,4 +1,4 @@
-"""StochasticDepth: residual blocks that some images of a batch skip in training."""
+"""StochasticDepth: randomly skip residual blocks in training."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 
 class StochasticDepth(nn.Module):
-    """Multiply what a block adds to its input by 0 for some images, by 1 / (1 - p) for the others.
+    """Multiply a residual branch by 0 for some images and by 1 / (1 - p) for the others.
 
     Huang, Sun, Liu, Sedra and Weinberger, "Deep Networks with Stochastic Depth", ECCV 2016. The
-    share p is that of `dropout`, at first 0; in evaluation nothing is skipped.
+    probability p is `dropout.p`, initially 0. In evaluation mode nothing is skipped.
 
     Examples
     --------
@@ -25,7 +25,7 @@ class StochasticDepth(nn.Module):
         self.dropout = nn.Dropout(0.0)
 
     def forward(self, branch: Tensor) -> Tensor:
-        """(n, channels, height, width) -> the same, with some of the n set to zero."""
+        """(n, channels, height, width) -> the same shape, with some of the n images zero."""
         if not self.training or self.dropout.p == 0:
             return branch
         kept: Tensor = self.dropout(branch.new_ones(len(branch), 1, 1, 1))

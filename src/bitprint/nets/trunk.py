@@ -1,51 +1,53 @@
-"""Trunk: the interface of every network, and how those without weights begin."""
+"""Trunk: the interface of all backbones, their registry, and weight initialization."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
 
 
 class Trunk(nn.Module, ABC):
-    """A network without its last layer: from images (or feature vectors) to features.
+    """A backbone: a network without its last layer, from images or vectors to features.
 
-    ``trunk(trunk.preprocess(batch))`` gives the features of a raw batch. A constructor takes only
-    what describes the architecture and starts from random weights; `create` also finds weights.
+    ``trunk(trunk.preprocess(batch))`` returns the features of a raw batch. The constructor takes
+    only the options of the architecture and draws random weights; `create` can also load weights.
 
     Attributes
     ----------
     name : str
-        Its name in the registry.
+        Name in the registry, set by `register_backbone`.
     out_features : int
-        Width of what `forward` returns.
+        Number of features that `forward` returns.
     preprocess : Module
-        From raw items (uint8 images, feature vectors) to what `forward` takes.
+        Maps raw items (uint8 images, feature vectors) to the input of `forward`.
     takes_images : bool
-        Whether its items are images; if not, feature vectors.
+        Whether the items are images (True) or feature vectors (False).
     takes_source : bool
-        Whether a colon and a file, folder, model id or number may follow its name.
+        Whether a colon and a file, folder, model id or number can follow the name.
     in_paper : bool
-        Whether the DSDH paper, or the authors of a method in its tables, used it.
+        Whether the DSDH paper, or the authors of a method in its tables, used this network.
     skips_blocks : bool
         Whether it has residual blocks that training can skip, see `Training.drop_blocks`.
     optimized : bool
-        Whether it can run with its tensors in channels-last order and inside of a CUDA graph.
+        Whether it supports channels-last tensors and CUDA graphs.
 
     Examples
     --------
     >>> import torch
-    >>> class MeanColour(Trunk):
-    ...     name, out_features, preprocess = "mean-colour", 3, nn.Identity()
+    >>> class MeanColor(Trunk):
+    ...     name, out_features, preprocess = "mean-color", 3, nn.Identity()
     ...
     ...     def forward(self, inputs):
     ...         return inputs.float().mean(dim=(1, 2))
-    >>> trunk = MeanColour.create(input_shape=(8, 8, 3), source="", pretrained=False)
+    >>> trunk = MeanColor.create(input_shape=(8, 8, 3), source="", pretrained=False)
     >>> images = torch.full((1, 8, 8, 3), 5, dtype=torch.uint8)
     >>> trunk(trunk.preprocess(images)).tolist(), trunk.describe()
-    ([[5.0, 5.0, 5.0]], {'name': 'mean-colour'})
-    >>> MeanColour.pretrained(source="")
+    ([[5.0, 5.0, 5.0]], {'name': 'mean-color'})
+    >>> MeanColor.pretrained(source="")
     False
     """
 
@@ -68,15 +70,15 @@ class Trunk(nn.Module, ABC):
         input_shape : tuple of int
             (height, width, 3), or (d,).
         source : str
-            What followed the colon in the backbone's name: a file or a model id; may be empty.
+            The part of the name after the colon, such as a file or a model id; can be empty.
         pretrained : bool
-            False leaves every weight random.
+            If False, all weights are random.
         """
         return cls()
 
     @classmethod
     def pretrained(cls, source: str) -> bool:
-        """Whether `create` finds pretrained weights, given what follows the colon in the name."""
+        """Return whether `create` loads pretrained weights for this `source`."""
         return False
 
     @abstractmethod
@@ -84,8 +86,94 @@ class Trunk(nn.Module, ABC):
         """Preprocessed items -> features of shape (n, out_features)."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what `restore_trunk` needs to build this architecture, as plain JSON values."""
+        """Return the JSON values from which `restore_trunk` builds this architecture."""
         return {"name": self.name}
+
+
+_Class = TypeVar("_Class", bound=type[Trunk])
+
+_BACKBONES: dict[str, type[Trunk]] = {}
+
+
+def list_backbones() -> list[str]:
+    """Return the names of all backbones.
+
+    Examples
+    --------
+    >>> from bitprint.nets import list_backbones
+    >>> "efficientnet-lite0" in list_backbones()
+    True
+    """
+    return list(_BACKBONES)
+
+
+def register_backbone(name: str) -> Callable[[_Class], _Class]:
+    """Make a network available as `backbone=name` in deep methods, `load` and the command line.
+
+    Use it as a decorator; it sets the `name` of the class. A class that is defined again, for
+    example when a notebook cell runs twice, replaces the earlier one; another class with the same
+    name raises a ValueError. A process that loads a model with this backbone must register the
+    backbone first.
+
+    Parameters
+    ----------
+    name : str
+        A name without spaces, commas or colons.
+
+    Returns
+    -------
+    callable
+        A decorator for a subclass of `Trunk`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bitprint.nets import Trunk, create_trunk, register_backbone
+    >>> @register_backbone("mean-color")
+    ... class MeanColor(Trunk):
+    ...     out_features, preprocess = 3, torch.nn.Identity()
+    ...
+    ...     def forward(self, inputs):
+    ...         return inputs.float().mean(dim=(1, 2))
+    >>> create_trunk("mean-color", input_shape=(8, 8, 3)).describe()
+    {'name': 'mean-color'}
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[^\s,:]+", name):
+        raise ValueError(f"a backbone needs a name without spaces, commas or colons, got {name!r}")
+
+    if name == "module":  # see `bitprint.nets.module.Module`
+        raise ValueError(f"{name!r} is reserved for torch modules: choose another name")
+
+    def register(cls: _Class) -> _Class:
+        if not (isinstance(cls, type) and issubclass(cls, Trunk)):
+            raise ValueError(f"a backbone must be a subclass of bitprint.nets.Trunk, got {cls!r}")
+        known = _BACKBONES.get(name)
+        if known is not None and _origin(known) != _origin(cls):
+            raise ValueError(
+                f"{cls.__name__} needs another name: {name!r} is "
+                f"{known.__module__}.{known.__name__}"
+            )
+        if known is not cls and cls in _BACKBONES.values():
+            raise ValueError(f"{cls.__name__} is already registered as {cls.name!r}")
+        cls.name = name
+        _BACKBONES[name] = cls
+        return cls
+
+    return register
+
+
+def find_backbone(name: Any) -> type[Trunk]:
+    """Return the class of a backbone, or raise a ValueError that lists all names."""
+    if name not in _BACKBONES:
+        raise ValueError(
+            f"unknown backbone {name!r}; choose from {', '.join(_BACKBONES)}, "
+            "or pass a torch module"
+        )
+    return _BACKBONES[name]
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
 
 
 def he_init(network: nn.Module) -> None:

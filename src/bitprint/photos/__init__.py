@@ -1,4 +1,4 @@
-"""A person's own photographs: indexed from a folder, searched by example, duplicates found."""
+"""Photo collections: index images in folders, search by example, find near-duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies below a folder, found without comparing everything with everything."""
+"""Select the paths below a folder by binary search in a sorted list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from bitprint.photos.files import is_below
 
 
 class OrderedPaths:
-    """Paths, each given once.
+    """Sorted paths without duplicates.
+
+    Parameters
+    ----------
+    paths : iterable of str
+        Each path at most once.
 
     Examples
     --------
@@ -23,13 +28,13 @@ class OrderedPaths:
         self._keys = [_key(path) for path in self._paths]
 
     def below(self, place: str) -> list[str]:
-        """Return the paths that are a place or lie below it, see `bitprint.photos.files`."""
+        """Return the paths that equal `place` or are below it, see `files.is_below`."""
         first = _key(place)
         return self._paths[bisect_left(self._keys, first) : bisect_left(self._keys, first + "\1")]
 
 
 def outermost(places: Iterable[str]) -> list[str]:
-    """Leave out the places that lie below another; return the rest sorted, each once.
+    """Return the paths that are not below another one, sorted and without duplicates.
 
     Examples
     --------
@@ -38,14 +43,14 @@ def outermost(places: Iterable[str]) -> list[str]:
     """
     kept: list[str] = []
     for place in sorted(places, key=_key):
-        # What lies below a place follows it, so that the last one kept is the only candidate.
+        # Paths below a folder follow it directly, so comparing with the last one is enough.
         if not kept or not is_below(place, kept[-1]):
             kept.append(place)
     return sorted(kept)
 
 
 def folder_labels(paths: Iterable[str], folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the labels of paths that lie below a folder: the first-level sub-folder, if any.
+    """Return the label that each path below a folder has: its first-level sub-folder, if any.
 
     Examples
     --------
@@ -61,5 +66,5 @@ def folder_labels(paths: Iterable[str], folders: Iterable[str]) -> dict[str, tup
 
 
 def _key(path: str) -> str:
-    """Put the least of all characters in place of the slash: a folder precedes what it holds."""
+    """Replace slashes by the smallest character, so that a folder sorts just before its files."""
     return path.rstrip("/").replace("/", "\0")

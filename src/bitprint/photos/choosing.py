@@ -1,4 +1,4 @@
-"""Which model a new collection gets: one that is given, coco-64, or one learned from its images."""
+"""Choose the model of a new collection: given, coco-64, or learned from its images."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     Model = str | os.PathLike[str] | Hasher | Encoder
 
 BITS = 64
-"""Length of the codes of a model that is learned, by default."""
+"""Default code length of a learned model."""
 
 FEATURES = "efficientnet-lite0"
-"""What a model is learned on, by default."""
+"""Default features of a learned model."""
 
 FEW = 100
-"""From fewer images than this no model is learned by default."""
+"""With fewer images, no model is learned by default."""
 
 READY_MADE = "coco-64"
-"""The model of a collection that begins with few images."""
+"""The model of collections with few images."""
 
 
 class Wanted(NamedTuple):
-    """What a collection is asked to have, when its first images are added."""
+    """The requested properties of a new collection."""
 
     place: str | os.PathLike[str]
     """Path or address of the collection."""
     encoder: Encoder | None
-    """The model, if one was given."""
+    """The given model, if any."""
     bits: int | None
     features: str | None
 
 
 class Chosen(NamedTuple):
-    """The model that a new collection got.
+    """The model chosen for a new collection.
 
     Examples
     --------
@@ -51,20 +51,19 @@ class Chosen(NamedTuple):
     """
 
     origin: Literal["given", "ready-made", "learned"]
-    """Ready-made: coco-64, because there are fewer than 100 images."""
+    """"ready-made" is coco-64, used when there are fewer than 100 images."""
     images: int
-    """Number of images that the model was learned from; else that the collection begins with."""
+    """Number of images the model was learned from; otherwise the number of first images."""
     listing: Listing
-    """The images that the collection begins with, for `Photos.add`."""
+    """The first images of the collection; pass it to `Photos.add`."""
 
 
 def choose_encoder(
     wanted: Wanted, listing: Listing, progress: Progress | None = None
 ) -> tuple[Encoder, Chosen]:
-    """Return the model of a new collection, learned from its first images where that is needed.
+    """Return the model of a new collection; learn it from the first images if needed.
 
-    Without a model, and unless bits or features ask for one that is learned, fewer than 100 images
-    get coco-64.
+    If no model, bits or features are given, collections with fewer than 100 images use coco-64.
 
     Parameters
     ----------
@@ -73,6 +72,11 @@ def choose_encoder(
         The first images.
     progress : callable, optional
         Called with (done, total) while a model is learned.
+
+    Returns
+    -------
+    encoder : Encoder
+    chosen : Chosen
     """
     from bitprint.photos.encoder import Encoder, Features
     from bitprint.photos.learning import learn_encoder
@@ -93,7 +97,7 @@ def choose_encoder(
 
 
 def has_outgrown(encoder: Encoder, images: int) -> bool:
-    """Whether a model was learned from few images, where there are many now.
+    """Return whether a model was learned from fewer than 100 images and there are more now.
 
     Examples
     --------
@@ -109,7 +113,7 @@ def has_outgrown(encoder: Encoder, images: int) -> bool:
 
 
 def as_encoder(model: Model) -> Encoder:
-    """Return the encoder of a model folder, of a model by name, or of a fitted hasher.
+    """Return the encoder of a model folder, a model name, or a fitted hasher.
 
     Examples
     --------

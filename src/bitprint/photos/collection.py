@@ -1,4 +1,4 @@
-"""Photos: an index of picture files, with the model that made their codes inside the same file."""
+"""Photos: a searchable collection of image files, stored with its model in one index."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ from bitprint.photos.files import (
     named,
 )
 from bitprint.photos.kept import KeptFeatures, discard_kept, kept_beside
-from bitprint.photos.ledger import Fact, Ledger
-from bitprint.photos.model import (
+from bitprint.photos.ledger import (
+    Fact,
+    Ledger,
     check_holds_pictures,
     holds_pictures,
     load_encoder,
     to_attachments,
 )
-from bitprint.photos.results import Added, Synced
 from bitprint.photos.searching import Hit, find_hits, read_query
 from bitprint.photos.sources import list_for_new, list_some
 from bitprint.photos.syncing import (
+    Added,
+    Synced,
     find_gone,
     find_moved,
     find_removed,
@@ -50,6 +52,7 @@ from bitprint.photos.syncing import (
     list_folders,
 )
 from bitprint.search.closing import Closable, on_error
+from bitprint.search.promises import grouped
 from bitprint.search.stores import (
     Store,
     check_same,
@@ -68,15 +71,15 @@ __all__ = ["Added", "Chosen", "Hit", "Photos", "Synced", "holds_pictures"]
 
 
 class Photos(Closable):
-    """Images that are searched by example.
+    """A collection of images that can be searched by example.
 
-    Ids in the index are the absolute paths of the files, with forward slashes. Everything is in
-    one index file: codes, the model, and the size and date by which a changed file is recognized.
+    One index file stores the codes, the model, and the size and modification time of each image
+    file. The ids in the index are the absolute paths of the files, with forward slashes.
 
     Attributes
     ----------
     encoder : Encoder
-        What makes the codes; read from the file when it is first used.
+        The model that computes the codes; loaded from the index on first use.
 
     Examples
     --------
@@ -112,28 +115,32 @@ class Photos(Closable):
         bits: int | None = None,
         features: str | None = None,
     ) -> Photos:
-        """Open a collection, or prepare a new one, which the first `add` creates.
+        """Open a collection, or prepare a new one that the first `add` creates.
 
-        A new collection gets its model when its first images are added. Fewer than 100 images get
-        coco-64, a model of everyday objects that comes with Bitprint. From 100 images on, or if
-        `bits` or `features` are given, a model is learned from the images, as in `learn`. All
-        later images get codes by the same model.
+        The model of a new collection is chosen when its first images are added. With fewer than
+        100 images it is coco-64, a model for everyday objects that is included in Bitprint. With
+        100 images or more, or if `bits` or `features` are given, it is learned from the images as
+        in `learn`. Images that are added later are encoded by the same model.
 
         Parameters
         ----------
         path : path, or address of a store
         model : path, Hasher or Encoder, optional
-            The model of a new collection: a folder of `bitprint train` or `Hasher.save`, the name
-            of a model that comes with Bitprint, or a fitted method.
+            The model of a new collection: a folder written by `bitprint train` or `Hasher.save`,
+            the name of an included model, or a fitted method.
         bits : int, optional
-            Length of the codes of a model that is learned; 64 by default.
+            Code length of a learned model; 64 by default.
         features : str, optional
-            Features that a model is learned on; those of EfficientNet-Lite0 by default.
+            Features of a learned model; those of EfficientNet-Lite0 by default.
+
+        Returns
+        -------
+        Photos
 
         Raises
         ------
         ValueError
-            If the collection exists, and its model, bits or features are others.
+            If the collection exists and has another model, code length or features.
 
         Examples
         --------
@@ -145,7 +152,7 @@ class Photos(Closable):
         ValueError: no such folder/photos.bp: no images yet; first use photos.add("~/Pictures")
         """
         if model is not None and (bits is not None or features is not None):
-            raise ValueError("a model has its own bits and features; give only model")
+            raise ValueError("a model already has bits and features; give only model")
         place = _place(path)
         if not index_exists(place):
             encoder = None if model is None else as_encoder(model)
@@ -157,7 +164,7 @@ class Photos(Closable):
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], encoder: Encoder) -> Photos:
-        """Make an empty collection at a path, or an address of a store, where nothing is yet."""
+        """Create an empty collection at a path or address that does not exist yet."""
         index = open_index(
             _place(path),
             bits=encoder.bits,
@@ -180,20 +187,20 @@ class Photos(Closable):
         features: str = FEATURES,
         progress: Progress | None = None,
     ) -> Photos:
-        """Make an empty collection with a model that is learned from pictures without labels.
+        """Create an empty collection with a model learned from images without labels.
 
-        It is ITQ on features of a pretrained network, fitted on all pictures or on 10,000 drawn at
-        random. Their features are kept beside the index until `add` has used them, so that an
-        interrupted call goes on where it was.
+        The model is ITQ on features of a pretrained network, fitted on all images, or on 10,000
+        random ones if there are more. The features are stored in a folder next to the index until
+        `add` has used them; repeat an interrupted call to resume it.
 
-        More bits than pictures do no harm: fitted on no more than 20 photographs, 64 bits found
-        the nearest of other photographs better than 16 did. But a handful of pictures does not do:
-        from some 50 on codes of others are about as good as they become (`results/README.md`).
+        The code length may exceed the number of images: fitted on only 20 photographs, 64 bits
+        still retrieved other photographs better than 16 bits. The model needs about 50 images;
+        more improve the codes of other images only slightly (`results/README.md`).
 
         Parameters
         ----------
         path : path, or address of a store
-            Where nothing is yet.
+            Must not exist yet.
         source : path, iterable of paths, or Listing
             As in `add`.
         bits : int, default=64
@@ -201,7 +208,11 @@ class Photos(Closable):
         features : str
             As in `bitprint.photos.encoder.Features`.
         progress : callable, optional
-            Called with how many pictures are done, and how many there are.
+            Called with (done, total) images.
+
+        Returns
+        -------
+        Photos
 
         Examples
         --------
@@ -222,7 +233,7 @@ class Photos(Closable):
         path = _place(path)
         place = shown_place(path)
         if index_exists(path):
-            raise FileExistsError(f"{place}: exists already; open it, or choose another name")
+            raise FileExistsError(f"{place}: already exists; open it, or choose another name")
         encoder = learn_encoder(
             list_for_new([source]).pictures,
             kept_beside(place),
@@ -234,7 +245,7 @@ class Photos(Closable):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Photos:
-        """Open a collection, by its path or by the address of its store."""
+        """Open an existing collection by its path or by the address of its store."""
         index = open_index(_place(path))
         with on_error(index.close):
             return cls(index)
@@ -249,7 +260,7 @@ class Photos(Closable):
 
     @property
     def index(self) -> Store:
-        """The index of the codes: an `Index`, or that of another store."""
+        """The index of the codes: an `Index` or an index in another store."""
         if self._index is None:
             assert self._wanted is not None
             raise ValueError(
@@ -264,17 +275,21 @@ class Photos(Closable):
 
     @cached_property
     def encoder(self) -> Encoder:
-        """What makes the codes."""
+        """The model that computes the codes."""
         return load_encoder(self.index)
 
     @property
     def roots(self) -> list[Path]:
-        """The folders that images were added from."""
+        """The folders from which images were added."""
         folders, parents = self._ledger.places()
         return [Path(place) for place in dict.fromkeys(folders + parents)]
 
     def check_model(self, model: Model) -> None:
-        """Raise a ValueError unless a model, or the one in a folder, is that of these codes.
+        """Raise a ValueError unless the codes were computed by this model.
+
+        Parameters
+        ----------
+        model : path, Hasher or Encoder
 
         Examples
         --------
@@ -292,13 +307,13 @@ class Photos(Closable):
         ...         try:
         ...             photos.check_model(f"{folder}/other")
         ...         except ValueError as error:
-        ...             print("which do not compare" in str(error))
+        ...             print("cannot be compared" in str(error))
         True
         """
         check_same(self.index, model=as_encoder(model).identity)
 
     def _check_wanted(self, model: Model | None, bits: int | None, features: str | None) -> None:
-        """Raise a ValueError if an existing collection is not as it is wanted."""
+        """Raise a ValueError if an existing collection has another model, bits or features."""
         check_same(self.index, bits=bits)
         if model is not None:
             self.check_model(model)
@@ -306,33 +321,33 @@ class Photos(Closable):
             used = self.encoder.features
             if used is None or used.name != features:
                 raise ValueError(
-                    f"{self.index.path}: its codes are by {self.encoder.describe()}, "
-                    f"not on {features} features; make another index"
+                    f"{self.index.path}: the codes were computed by {self.encoder.describe()}, "
+                    f"not on {features} features; create another index"
                 )
 
     def has_outgrown_model(self) -> bool:
-        """Whether the model was learned from fewer than 100 images, and there are more now."""
+        """Return whether the model was learned from under 100 images and there are more now."""
         return has_outgrown(self.encoder, len(self))
 
     def choose_model(
         self, *sources: Source | Listing, progress: Progress | None = None
     ) -> Chosen | None:
-        """Create a new collection with the model for its first images; `add` calls this.
+        """Choose the model for the first images and create the collection; `add` calls this.
 
-        Call it yourself to know which model was chosen, or to show the progress of learning.
+        Call it before `add` to get the chosen model, or to show the progress of learning.
 
         Parameters
         ----------
         *sources : path, iterable of paths, or Listing
             As in `add`.
         progress : callable, optional
-            Called with how many images are done, and how many there are to learn from.
+            Called with (done, total) images while a model is learned.
 
         Returns
         -------
         Chosen or None
-            Its `listing` is for `add`, so that images are listed once. None if the collection
-            exists already.
+            Pass `Chosen.listing` to `add`, which then does not list the sources again. None if
+            the collection already exists.
 
         Examples
         --------
@@ -360,44 +375,48 @@ class Photos(Closable):
         return chosen
 
     def search(self, query: Query, k: int = 10, *, label: str | None = None) -> list[Hit]:
-        """Find the images that are most similar to an image, nearest first.
+        """Find the images most similar to a query, nearest first.
 
         Parameters
         ----------
-        query : path, PIL image, ndarray of uint8 (height, width, 3), or Codes of one image
+        query : path, PIL image, ndarray of uint8 (height, width, 3), or Codes of length 1
         k : int, default=10
-            At most this many hits.
+            Maximum number of hits.
         label : str, optional
-            Find only images with this label.
+            Return only images with this label.
 
         Returns
         -------
         list of Hit
-            Each with `id`, `path`, `distance` and `labels`.
+            Each has `id`, `path`, `distance` and `labels`.
         """
         index = self.index
         if not isinstance(query, Codes):
             query = self.encoder.encode([read_query(query, self.encoder.size)])
         if len(query) != 1:
-            raise ValueError(f"search takes one image or its code, got {len(query)} codes")
+            raise ValueError(f"search expects one image or one code, got {len(query)} codes")
         return find_hits(index, query, k, label)[0]
 
     def add(self, *sources: Source | Listing, progress: Progress | None = None) -> Added:
-        """Encode the images of sources that are new or have changed.
+        """Add the images of folders, CSVs or files; encode new and changed images only.
 
-        Of a picture that is held already the labels change too, if a source gives it any; it is not
-        encoded again for that.
+        If a source gives labels for an unchanged image, its labels are replaced without encoding it
+        again.
 
-        They are written to the index in batches. A call that is interrupted, at any moment, loses
-        the last batch; the same call goes on from there.
+        Codes are written in batches. If a call is interrupted, only the last batch is lost; repeat
+        the call to resume it.
 
         Parameters
         ----------
         *sources : path, iterable of paths, or Listing
-            Each a folder, a CSV, a file, or names, see `bitprint.photos.files.list_pictures`; or
-            what that has listed, which is not listed again.
+            Each is a folder, a CSV, an image file, or a list of image files, see
+            `bitprint.photos.files.list_pictures`. A `Listing` is not listed again.
         progress : callable, optional
-            Called with how many pictures are done, and how many there are to encode.
+            Called with (done, total) images to encode.
+
+        Returns
+        -------
+        Added
         """
         chosen = self.choose_model(*sources, progress=progress)
         listing = (
@@ -407,24 +426,36 @@ class Photos(Closable):
         return self._encode_changed(listing, progress)
 
     def sync(self, *folders: str | os.PathLike[str], progress: Progress | None = None) -> Synced:
-        """Bring the index in step with what was added to it, or with some folders.
+        """Update the index after images were added, changed, moved or deleted on disk.
 
-        A picture that has moved, which its size, date and first 64 KiB tell, gets its new path
-        without being encoded again. With another date it has moved if no other is like it, and is
-        encoded. One that is gone is removed from the index. Labels that came from a folder change
-        with it; others stay. A sub-folder that has become a link is not searched for new pictures,
-        but those that are held of it are looked after.
+        New and changed images are encoded. Deleted images are removed from the index. A moved
+        image, recognized by its size, modification time and first 64 KiB, gets its new path without
+        being encoded again. If only the modification time differs and no other image has the same
+        size and beginning, the image also counts as moved, but is encoded again. Labels that came
+        from a folder are updated; other labels are kept. A sub-folder that was replaced by a
+        symbolic link is not searched for new images, but its indexed images are still updated.
 
-        A disk that is not mounted is not taken for pictures that are gone: a folder that was added
-        is refused if nothing is left of it, and one in which files were named if it is empty or
-        missing; of a sub-folder that is there but empty the pictures stay, which `skipped` tells.
+        Unmounted disks do not remove images. If no image is left of an added folder, or if the
+        folder of individually added files is empty or missing, an error is raised. The images of
+        an empty sub-folder are kept, and the sub-folder is listed in `Synced.skipped`.
 
         Parameters
         ----------
         *folders : path
-            By default all folders that were added, and the files that were named one by one.
+            By default, all added folders and all individually added files.
         progress : callable, optional
             As in `add`.
+
+        Returns
+        -------
+        Synced
+
+        Raises
+        ------
+        FileNotFoundError
+            If an added folder is missing.
+        ValueError
+            If no image is left of an added folder, or a new folder contains no images.
 
         Examples
         --------
@@ -469,12 +500,12 @@ class Photos(Closable):
         ]
         removed, waiting = find_removed(listing, lost, facts)
         listing = listing._replace(skipped=listing.skipped + waiting)
-        with self.index.transaction():
-            # Another process may have synced since.
-            held = self._ledger.facts()
-            moved = [(old, picture) for old, picture in moved if held.get(old) == facts[old]]
-            removed = [path for path in removed if held.get(path) == facts[path]]
-            listing, moved = keep_labels(listing, moved, self._ledger, held)
+        with grouped(self.index):
+            # Another process may have changed the index in the meantime.
+            stored = self._ledger.facts()
+            moved = [(old, picture) for old, picture in moved if stored.get(old) == facts[old]]
+            removed = [path for path in removed if stored.get(path) == facts[path]]
+            listing, moved = keep_labels(listing, moved, self._ledger, stored)
             self._ledger.move(moved, facts)
             self._ledger.forget(removed)
             self._ledger.add_places(listing)
@@ -493,20 +524,25 @@ class Photos(Closable):
         )
 
     def remove(self, names: Iterable[str | os.PathLike[str]]) -> int:
-        """Remove pictures from the index, or all of a folder; return how many these were.
+        """Remove images from the index; return how many were removed.
 
-        The files stay where they are, and come back with the next `add` of their folder.
+        The files are not deleted. The next `add` of their folder adds them again.
+
+        Parameters
+        ----------
+        names : iterable of paths
+            Image files, and folders, of which all images are removed.
         """
         chosen: dict[str, None] = {}
         places = []
-        with self.index.transaction():
-            held = OrderedPaths(self._ledger.facts())
+        with grouped(self.index):
+            stored = OrderedPaths(self._ledger.facts())
             for name in names:
                 place = absolute(named(name)).as_posix()
-                below = held.below(place)
+                below = stored.below(place)
                 if not below:
                     raise ValueError(
-                        f"{self.index.path}: holds no picture {name}, and none below it"
+                        f"{self.index.path}: the index contains no image or folder {name}"
                     )
                 chosen |= dict.fromkeys(below)
                 places.append(place)
@@ -515,12 +551,12 @@ class Photos(Closable):
         return len(chosen)
 
     def _encode_changed(self, listing: Listing, progress: Progress | None) -> Added:
-        with self.index.transaction():
+        with grouped(self.index):
             facts = self._ledger.facts()
-            held = self._ledger.labels([p.path for p in listing.pictures if p.path in facts])
-            # A source that gives no labels leaves those that are held.
+            stored = self._ledger.labels([p.path for p in listing.pictures if p.path in facts])
+            # A source without labels keeps the stored labels.
             pictures = [
-                picture if picture.labels else picture._replace(labels=held.get(picture.path, ()))
+                picture if picture.labels else picture._replace(labels=stored.get(picture.path, ()))
                 for picture in listing.pictures
             ]
             due = [
@@ -532,7 +568,7 @@ class Photos(Closable):
             relabelled = [
                 picture
                 for picture in pictures
-                if picture.path not in changed and picture.labels != held[picture.path]
+                if picture.path not in changed and picture.labels != stored[picture.path]
             ]
             self._ledger.relabel(relabelled)
         skipped = self._encode(due, progress) if due else []
@@ -547,11 +583,11 @@ class Photos(Closable):
         )
 
     def _forget_unreadable(self, paths: Sequence[str], facts: dict[str, Fact]) -> None:
-        """Remove what files held before they changed, unless another process was here since."""
+        """Remove changed files that cannot be read, unless another process updated them."""
         if paths:
-            with self.index.transaction():
-                held = self._ledger.facts()
-                self._ledger.forget([path for path in paths if held.get(path) == facts[path]])
+            with grouped(self.index):
+                stored = self._ledger.facts()
+                self._ledger.forget([path for path in paths if stored.get(path) == facts[path]])
 
     def _encode(self, pictures: Sequence[Picture], progress: Progress | None) -> Skipped:
         from bitprint.photos.encoding import encode_pictures

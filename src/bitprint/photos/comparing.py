@@ -1,4 +1,4 @@
-"""A look at the pictures behind codes that are near: those that are really alike stay together."""
+"""Compare the pixels of images with similar codes, and keep only true near-duplicates together."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.data.decoding import Progress, decode_ahead
-from bitprint.photos.chains import Chains
-from bitprint.photos.duplicates import Group, diameter
+from bitprint.photos.duplicates import Group, connect, diameter, members
 from bitprint.photos.files import Skipped
 from bitprint.photos.likeness import ALIKE, SIDE, differences, reduce_pixels
 from bitprint.search.details import Item
 from bitprint.search.stores.interface import Store
 
-_ROWS = 64  # at a time
+_ROWS = 64  # compared with all others at a time
 
 Pixels = NDArray[np.uint8]
 
 
 class Compared(NamedTuple):
-    """What `compare_pictures` found.
+    """The result of `compare_pictures`.
 
     Examples
     --------
     >>> group = Group(ids=["cats/tom.jpg", "cats/tom (copy).jpg"], distance=0)
     >>> compared = Compared([group], skipped=[("cats/kitty.jpg", "no such file")], without_file=0)
-    >>> f"{len(compared.groups)} group, {len(compared.skipped)} picture not looked at"
-    '1 group, 1 picture not looked at'
+    >>> f"{len(compared.groups)} group, {len(compared.skipped)} image skipped"
+    '1 group, 1 image skipped'
     """
 
     groups: list[Group]
-    """Of two or more; the largest first."""
+    """Groups of at least two images, largest first."""
     skipped: Skipped
-    """Pictures that have gone or cannot be read, each with the reason; they are in no group."""
+    """Missing and unreadable files with the reason. They are in no group."""
     without_file: int
-    """How many codes have no file here; they are grouped by themselves, by codes alone."""
+    """Number of codes without a local file. They are grouped separately, by codes alone."""
 
 
 def compare_pictures(
@@ -49,24 +48,28 @@ def compare_pictures(
     difference: float = ALIKE,
     progress: Progress | None = None,
 ) -> Compared:
-    """Open the pictures of groups that codes have made, and split these where pictures differ.
+    """Open the images of groups with similar codes, and split groups whose pixels differ.
 
-    Two pictures are in one group if a chain leads from one to the other in which neighbours have
-    codes at most `radius` apart and pixels that differ little, see `bitprint.photos.likeness`. So
-    do copies that were saved again, resized, brightened or cropped by some hundredths, and mirrored
-    or turned ones do not.
+    Two images are linked if their codes are at most `radius` bits apart and their pixels differ
+    little, see `bitprint.photos.likeness`. The new groups are the connected components of these
+    links. Copies that were compressed again, resized, brightened or cropped by a few percent stay
+    in one group. Mirrored and rotated copies do not.
 
     Parameters
     ----------
     index : Index or another store
     groups : sequence of Group
-        What `find_duplicates` found in it. Only their pictures are opened.
+        The result of `find_duplicates` on this index. Only images of these groups are opened.
     radius : int, default=2
-        In bits, as it was there.
+        Largest code distance of a link in bits, as given to `find_duplicates`.
     difference : float
-        How much two pictures may differ, in standard deviations of their pixels.
+        Largest pixel difference of a link, in standard deviations of the pixels.
     progress : callable, optional
-        Called with how many pictures have been opened, and how many there are to open.
+        Called with (done, total) images.
+
+    Returns
+    -------
+    Compared
 
     Examples
     --------
@@ -82,7 +85,7 @@ def compare_pictures(
     ...     second.save(f"{folder}/second.png")
     ...     names = ["first.png", "second.png", "smaller.jpg"]
     ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
-    ...         codes = Codes.from_signs(np.ones((3, 4)))  # which cannot tell them apart
+    ...         codes = Codes.from_signs(np.ones((3, 4)))  # the same code for all three
     ...         index.add(names, codes, paths=[f"{folder}/{name}" for name in names])
     ...         compare_pictures(index, find_duplicates(index)).groups
     [Group(ids=['first.png', 'smaller.jpg'], distance=0)]
@@ -98,30 +101,30 @@ def compare_pictures(
     for group in groups:
         rows = range(start, start + len(group.ids))
         start = rows.stop
-        seen: dict[int, Pixels] = {}
-        blind = []
+        with_pixels: dict[int, Pixels] = {}
+        without_file = []
         for row in rows:
             file = files[row]
             if file is None:
-                blind.append(row)
+                without_file.append(row)
             elif isinstance(found := next(opened), str):
                 skipped.append((file, found))
             else:
-                seen[row] = found
-        parts = _linked(codes, list(seen), radius, list(seen.values()), difference)
-        parts += _linked(codes, blind, radius)
+                with_pixels[row] = found
+        parts = _linked(codes, list(with_pixels), radius, list(with_pixels.values()), difference)
+        parts += _linked(codes, without_file, radius)
         kept += [Group([ids[row] for row in part], diameter(codes[part])) for part in parts]
     kept.sort(key=lambda group: -len(group.ids))
     return Compared(kept, skipped, files.count(None))
 
 
 def _file(item: Item) -> str | None:
-    """The file of a picture, unless it has none or lies in an object store."""
+    """Return the path of a local file; None if there is none or it is in an object store."""
     return None if item.path is None or "://" in item.path else item.path
 
 
 def _open(files: Sequence[str], progress: Progress | None) -> Iterator[Pixels | str]:
-    """Yield the pixels of each file, or why it has none."""
+    """Yield the pixels of each file, or the reason why it cannot be read."""
     done = 0
     for batch in decode_ahead(files, SIDE):
         found = dict(zip(batch.rows, batch.pixels, strict=True)) | batch.skipped
@@ -139,22 +142,21 @@ def _linked(
     pixels: Sequence[Pixels] | None = None,
     difference: float = ALIKE,
 ) -> list[list[int]]:
-    """Groups of two rows or more that are linked by codes and, where there are some, by pixels."""
+    """Return groups of at least two rows linked by codes and, if given, by pixels."""
     if len(rows) < 2:
         return []
     codes = codes[rows]
     reduced = None if pixels is None else reduce_pixels(np.stack(pixels))
-    chains = Chains(len(rows))
+    components = np.arange(len(rows))
     for start in range(0, len(rows), _ROWS):
         one, other = np.nonzero(codes[start : start + _ROWS].hamming(codes) <= radius)
         one += start
-        heads = np.array([chains.head(member) for member in range(len(rows))])
-        # Of many copies of one picture, few pairs have to be compared.
-        apart = (one < other) & (heads[one] != heads[other])
+        # Pairs that are already in one component need no comparison.
+        apart = (one < other) & (components[one] != components[other])
         one, other = one[apart], other[apart]
         if reduced is not None:
             alike = differences(reduced, one, other) <= difference
             one, other = one[alike], other[alike]
-        for pair in zip(one.tolist(), other.tolist(), strict=True):
-            chains.link(*pair)
-    return [[rows[member] for member in group] for group in chains.groups() if len(group) > 1]
+        if len(one):
+            components = connect(components, np.stack([one, other], axis=1))
+    return [[rows[member] for member in group] for group in members(components)]

@@ -1,4 +1,4 @@
-"""Near-identical pictures: groups that are linked by codes at most a few bits apart."""
+"""Group images whose codes are at most a few bits apart."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.data.decoding import Progress
-from bitprint.photos.chains import Chains
 from bitprint.search.stores.interface import Store
 
-_QUERIES = 64  # at a time: each may find every code there is
+_QUERIES = 64  # at a time, because a query may find all codes of the index
 _ROWS = 64
 
 
 class Group(NamedTuple):
-    """Pictures that look alike.
+    """Images with similar codes.
 
     Examples
     --------
@@ -28,9 +27,9 @@ class Group(NamedTuple):
     """
 
     ids: list[Any]
-    """In insertion order."""
+    """The ids in insertion order."""
     distance: int
-    """The largest distance between any two of them."""
+    """The largest distance between two codes of the group, in bits."""
 
 
 def find_duplicates(
@@ -38,21 +37,21 @@ def find_duplicates(
 ) -> list[Group]:
     """Group the codes of an index that are linked by distances of at most `radius`.
 
-    Two codes are in one group if a chain leads from one to the other whose links are no longer
-    than `radius`; the ends of a chain may be farther apart, which `Group.distance` tells.
+    The groups are the connected components of the links. Two codes of a group can therefore be
+    more than `radius` bits apart; `Group.distance` is the largest distance in a group.
 
     Parameters
     ----------
     index : Index or another store
     radius : int, default=2
-        In bits.
+        Largest distance of a link in bits.
     progress : callable, optional
-        Called with how many different codes are done, and how many there are.
+        Called with (done, total) distinct codes.
 
     Returns
     -------
     list of Group
-        Of two codes or more; the largest first, then in insertion order.
+        Groups of at least two codes, largest first, then in insertion order.
 
     Examples
     --------
@@ -67,39 +66,78 @@ def find_duplicates(
     """
     ids = index.ids().tolist()
     codes = index.codes(ids)
-    different, owners = _distinct(codes)
+    distinct, owners = _distinct(codes)
     number = dict(zip(ids, owners.tolist(), strict=True))
-    chains = Chains(len(different))
-    for start in range(0, len(different), _QUERIES):
-        found, _ = index.within(different[start : start + _QUERIES], radius)
-        for row, neighbours in enumerate(found, start=start):
-            for neighbour in neighbours.tolist():
-                # Another process may have added it since.
-                if neighbour in number:
-                    chains.link(row, number[neighbour])
+    components = np.arange(len(distinct))
+    links: list[tuple[int, int]] = []
+    for start in range(0, len(distinct), _QUERIES):
+        found, _ = index.within(distinct[start : start + _QUERIES], radius)
+        for row, near in enumerate(found, start=start):
+            # Another process may have added codes that have no number here.
+            links += [(row, number[name]) for name in near.tolist() if name in number]
+        if len(links) >= len(distinct):
+            components = connect(components, np.array(links))
+            links = []
         if progress is not None:
-            progress(min(start + _QUERIES, len(different)), len(different))
-    members: dict[int, list[int]] = {}
-    for row, owner in enumerate(owners.tolist()):
-        members.setdefault(chains.head(owner), []).append(row)
+            progress(min(start + _QUERIES, len(distinct)), len(distinct))
+    if links:
+        components = connect(components, np.array(links))
     groups = [
         Group([ids[row] for row in rows], diameter(codes[rows]))
-        for rows in members.values()
-        if len(rows) > 1
+        for rows in members(components[owners])
     ]
     return sorted(groups, key=lambda group: -len(group.ids))
 
 
+def connect(components: NDArray[np.int64], links: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Merge the connected components of rows that are linked.
+
+    Parameters
+    ----------
+    components : ndarray of int, shape (N,)
+        The component of each row, from 0 to N - 1.
+    links : ndarray of int, shape (L, 2)
+        Pairs of rows.
+
+    Returns
+    -------
+    ndarray of int, shape (N,)
+        The component of each row after merging.
+
+    Examples
+    --------
+    >>> connected = connect(np.arange(5), np.array([[3, 1], [4, 3]]))
+    >>> members(connected)
+    [[1, 3, 4]]
+    """
+    from scipy.sparse import csr_array  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
+    first, second = components[links].T
+    ones = np.ones(len(links), np.bool_)
+    graph = csr_array((ones, (first, second)), shape=(len(components), len(components)))
+    _, merged = connected_components(graph, directed=False)
+    return np.asarray(merged[components], np.int64)
+
+
+def members(components: NDArray[np.int64]) -> list[list[int]]:
+    """Return the components of at least two rows, ordered by their first rows."""
+    rows: dict[int, list[int]] = {}
+    for row, component in enumerate(components.tolist()):
+        rows.setdefault(component, []).append(row)
+    return [group for group in rows.values() if len(group) > 1]
+
+
 def _distinct(codes: Codes) -> tuple[Codes, NDArray[np.int64]]:
-    """Return the codes that differ, and for each code which of them it is."""
+    """Return the distinct codes, and the number of the distinct code of each row."""
     packed, owners = np.unique(codes.packed, axis=0, return_inverse=True)
     return Codes(packed, codes.bits), owners.reshape(-1)
 
 
 def diameter(codes: Codes) -> int:
-    """Return the largest distance between any two codes."""
-    different, _ = _distinct(codes)
+    """Return the largest distance between two codes."""
+    distinct, _ = _distinct(codes)
     return max(
-        int(different[start : start + _ROWS].hamming(different).max())
-        for start in range(0, len(different), _ROWS)
+        int(distinct[start : start + _ROWS].hamming(distinct).max())
+        for start in range(0, len(distinct), _ROWS)
     )

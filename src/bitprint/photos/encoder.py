@@ -1,4 +1,4 @@
-"""Encoder: a fitted hasher and the features that it needs; from pictures to codes."""
+"""Encode images with a fitted hasher and the features it was fitted on."""
 
 from __future__ import annotations
 
@@ -32,27 +32,28 @@ from bitprint.methods._store import (
 )
 from bitprint.nets import Trunk
 
-_FOLDER_SIZE = 256  # what pictures of a folder are decoded to for training
+_FOLDER_SIZE = 256  # default side length, also of training images read from folders
 _LARGEST_SIZE = 8192
 
 Pixels = NDArray[np.uint8]
 
 
 class Features:
-    """Features of square pictures by name: "pixels", "gist", or a backbone's.
+    """Features of square images: "pixels", "gist", or those of a backbone.
 
     Parameters
     ----------
     name : str
+        "pixels", "gist" or the name of a backbone.
     size : int, optional
-        Height and width of the pictures; by default what the network takes.
+        Height and width of the images; by default the input size of the network.
 
     Attributes
     ----------
     digest : str
-        Equal for features that agree: it covers the weights of a network.
+        A hash of name, size and network weights. Equal digests mean equal features.
     trunk : Trunk or None
-        The network, if it is one.
+        The network of backbone features.
 
     Examples
     --------
@@ -75,7 +76,7 @@ class Features:
         self.digest = hashlib.sha256(facts.encode()).hexdigest()
 
     def __call__(self, pictures: Pixels) -> NDArray[np.float32]:
-        """Features of pictures (n, size, size, 3), shape (n, d)."""
+        """Return the features of images (n, size, size, 3), shape (n, d)."""
         if self.name == "pixels":
             return as_features(ImageSet(pictures))
         if self.trunk is None:
@@ -84,29 +85,30 @@ class Features:
 
 
 class Encoder:
-    """A fitted hasher, and what it takes to give it pictures.
+    """A fitted hasher with its image preprocessing and features.
 
     Parameters
     ----------
     hasher : Hasher
-        Fitted; one that treats queries differently from other pictures is refused.
+        A fitted hasher. Hashers that encode queries differently from database images raise
+        ValueError.
     features : Features, optional
-        What a `FeatureHasher` was fitted on; by default pixels. A `DeepHasher` that was trained on
-        pictures has none.
+        The features the hasher was fitted on; pixels by default. Ignored for a `DeepHasher` that
+        was trained on images.
     pictures : int, optional
-        How many pictures it was fitted on, if that is known.
+        Number of images it was fitted on, if known.
 
     Attributes
     ----------
     size : int
-        Pictures become squares of this height and width, as they were for training.
+        Images are resized to squares of this height and width.
 
     Examples
     --------
     >>> from bitprint.methods import create
-    >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
-    >>> encoder = Encoder(create("itq", bits=16).fit(ImageSet(pictures)))
-    >>> encoder.encode([pictures[0], np.zeros((30, 20, 3), np.uint8)])
+    >>> images = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+    >>> encoder = Encoder(create("itq", bits=16).fit(ImageSet(images)))
+    >>> encoder.encode([images[0], np.zeros((30, 20, 3), np.uint8)])
     Codes(2 x 16 bits)
     >>> encoder.describe()
     'ITQ, 16 bits, on pixels features'
@@ -117,16 +119,16 @@ class Encoder:
     ) -> None:
         if type(hasher).encode_queries is not Hasher.encode_queries:
             raise ValueError(
-                f"{hasher.name} has other codes for queries than for pictures, so that one "
-                "picture could not be told by its code; choose another method"
+                f"{hasher.name} encodes queries differently from database images, which photo "
+                "collections do not support; choose another method"
             )
         if isinstance(hasher, DeepHasher) and len(hasher.input_shape_) == 3:
             features = None
             self.size = int(hasher.input_shape_[0])
         elif isinstance(hasher, DeepHasher) and features is None:
             raise ValueError(
-                f"this {hasher.name} model takes feature vectors, not pictures; its model.json "
-                "must name the features under about"
+                f"this {hasher.name} model expects feature vectors, not images; its model.json "
+                'must name the features in the "about" section'
             )
         else:
             features = features or Features("pixels", _side(hasher))
@@ -138,34 +140,34 @@ class Encoder:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Encoder:
-        """Load a model folder of `bitprint train` or `Hasher.save`.
+        """Load a model folder written by `bitprint train` or `Hasher.save`.
 
-        `model.json` says under "about" which features the model takes, and of which size the
-        pictures were (256 where it does not).
+        The "about" section of `model.json` contains the name of the features and the size of the
+        images (256 by default).
 
         Examples
         --------
         >>> from bitprint.methods import create
-        >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
-        >>> hasher = create("itq", bits=16).fit(ImageSet(pictures))
+        >>> images = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+        >>> hasher = create("itq", bits=16).fit(ImageSet(images))
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     hasher.save(folder, features="pixels")
         ...     encoder = Encoder.load(folder)
-        >>> encoder.encode_squares(pictures) == hasher.encode(ImageSet(pictures))
+        >>> encoder.encode_squares(images) == hasher.encode(ImageSet(images))
         True
         """
         return cls._read(read_files(folder), find_model(folder))
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> Encoder:
-        """Make an encoder of the `files` of another.
+        """Create an encoder from the `files` of another one.
 
         Examples
         --------
         >>> from bitprint.methods import create
-        >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
-        >>> encoder = Encoder(create("itq", bits=16).fit(ImageSet(pictures)))
+        >>> images = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+        >>> encoder = Encoder(create("itq", bits=16).fit(ImageSet(images)))
         >>> sorted(encoder.files), Encoder.from_files(encoder.files).identity == encoder.identity
         (['model.json', 'model.safetensors'], True)
         """
@@ -176,20 +178,20 @@ class Encoder:
 
     @classmethod
     def of(cls, hasher: Hasher, place: str | os.PathLike[str] = "") -> Encoder:
-        """Make the encoder of a fitted method, on the features that its `about` names, if any.
+        """Create an encoder from a fitted method and the features named in its `about`.
 
         Parameters
         ----------
         hasher : Hasher
-            As `bitprint.train` returns it, or fitted on an `ImageSet`.
+            Returned by `bitprint.train`, or fitted on an `ImageSet`.
         place : path, optional
-            Where it was read, for the errors.
+            The model folder, for error messages.
 
         Examples
         --------
         >>> from bitprint.methods import create
-        >>> pictures = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
-        >>> Encoder.of(create("itq", bits=16).fit(ImageSet(pictures))).size
+        >>> images = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+        >>> Encoder.of(create("itq", bits=16).fit(ImageSet(images))).size
         8
         """
         name, size, pictures = _parse_about({"about": hasher.about}, place)
@@ -203,22 +205,22 @@ class Encoder:
     @classmethod
     def _read(cls, files: Mapping[str, bytes], place: str | os.PathLike[str] = "") -> Encoder:
         encoder = cls.of(load_files(files, place), place)
-        # Keep the description as it was read. This version may write other options, which would
-        # change the identity.
+        # Keep the description as read: this version may write other options, which would change
+        # the identity.
         encoder.files = _with_about(files, encoder._about())
         return encoder
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        """The contents of `model.json` and `model.safetensors`, by these names.
+        """The contents of `model.json` and `model.safetensors` by file name.
 
-        They are what an index stores of its model: those that the encoder was read from, if any.
+        An index stores them as its model. A loaded encoder returns the files it was loaded from.
         """
         return _with_about(unpack_files(self.hasher.to_bytes()), self._about())
 
     @cached_property
     def identity(self) -> str:
-        """Equal for encoders that give the same codes: a description, and a digest of the model."""
+        """Description and hash of the model; equal for encoders that compute the same codes."""
         document = parse_description(self.files[DESCRIPTION])
         facts = {key: document[key] for key in ("method", "options", "fitted", "sha256")}
         facts["features"] = self.features and self.features.digest
@@ -226,7 +228,7 @@ class Encoder:
         return f"{self.describe()} ({digest[:12]})"
 
     def describe(self) -> str:
-        """Say in one line what makes the codes."""
+        """Return a one-line description of the model."""
         if self.features is None:
             assert isinstance(self.hasher, DeepHasher)
             made_of = f"trained end to end on {self.hasher.net_.trunk.name}"
@@ -235,10 +237,20 @@ class Encoder:
         return f"{type(self.hasher).__name__}, {self.bits} bits, {made_of}"
 
     def encode(self, pictures: Sequence[Pixels]) -> Codes:
-        """Codes of pictures of any sizes, each (height, width, 3).
+        """Return the codes of images of any size.
 
-        A picture is resized straight to a square, as `bitprint.data.decode_image` does it: what
-        that gives for `size` has the code that the same file has in a collection.
+        Images are resized to squares without cropping. For the same code as that of a file in a
+        collection, decode the file with `bitprint.data.decode_image` at `size`.
+
+        Parameters
+        ----------
+        pictures : sequence of ndarray of uint8
+            N images, each of shape (height, width, 3).
+
+        Returns
+        -------
+        Codes
+            Of length N.
         """
         squares = np.empty((len(pictures), self.size, self.size, 3), np.uint8)
         for row, picture in enumerate(pictures):
@@ -246,7 +258,7 @@ class Encoder:
         return self.encode_squares(squares)
 
     def encode_squares(self, pictures: Pixels) -> Codes:
-        """Codes of pictures that are squares of the right size, (n, size, size, 3)."""
+        """Return the codes of square images, an array of shape (n, size, size, 3)."""
         if len(pictures) == 0:
             return Codes(np.empty((0, -(-self.bits // 8)), np.uint8), self.bits)
         if self.features is None:
@@ -262,7 +274,7 @@ class Encoder:
 
 
 def _with_about(files: Mapping[str, bytes], about: dict[str, Any]) -> dict[str, bytes]:
-    """Return the files of a model with these further facts alone: no names of training data."""
+    """Return the files of a model with a new "about" section, without training data names."""
     document = parse_description(files[DESCRIPTION]) | {"about": about}
     return {DESCRIPTION: dump_description(document), WEIGHTS: files[WEIGHTS]}
 
@@ -270,7 +282,7 @@ def _with_about(files: Mapping[str, bytes], about: dict[str, Any]) -> dict[str, 
 def _parse_about(
     document: Mapping[str, Any], place: str | os.PathLike[str]
 ) -> tuple[str | None, int, int | None]:
-    """Return which features a model takes, the size of its pictures, and how many it has seen."""
+    """Return the feature name, the image size and the number of images a model was fitted on."""
     invalid = ValueError(f'{Path(place) / DESCRIPTION}: invalid "about" section')
     about = document.get("about")
     if not isinstance(about, dict):
@@ -285,13 +297,13 @@ def _parse_about(
 
 
 def _side(hasher: Hasher) -> int:
-    """Height of the square pictures whose pixels a hasher was fitted on."""
+    """Return the height of the square images whose pixels a hasher was fitted on."""
     count = int(getattr(hasher, "n_features_in_", 0))
     side = math.isqrt(count // 3)
     if side == 0 or 3 * side * side != count:
         raise ValueError(
             f"this {hasher.name} model was fitted on {count} features, which are not the pixels of "
-            "a square picture; its model.json must name the features under about"
+            'a square image; its model.json must name the features in the "about" section'
         )
     return side
 
@@ -300,7 +312,7 @@ def _square(picture: Pixels, size: int) -> Pixels:
     pixels = np.asarray(picture)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
         raise ValueError(
-            "a picture is uint8 of shape (height, width, 3), "
+            "an image must be a uint8 array of shape (height, width, 3), "
             f"got {pixels.dtype} of shape {pixels.shape}"
         )
     return resize_pixels(pixels, size)

@@ -1,9 +1,10 @@
-"""Encoding picture files into a collection, batch by batch."""
+"""Encode image files into a collection in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from time import monotonic
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,19 @@ from bitprint.photos.encoder import Encoder
 from bitprint.photos.files import Picture, Skipped, content_digest
 from bitprint.photos.kept import KeptFeatures
 from bitprint.photos.ledger import Ledger
-from bitprint.photos.parts import BATCH, in_parts
+
+BATCH = 64
+"""Number of images in a batch."""
+SECONDS = 4.0
+"""Maximum time between writes, in seconds."""
+MOST = 8
+"""Maximum number of batches per write."""
+
+Batch = TypeVar("Batch")
 
 
-class _Encoded(NamedTuple):
-    """Some pictures in their order, those that can be read with what the index holds of them."""
+class _EncodedBatch(NamedTuple):
+    """Encoded images in order, and the files that cannot be read."""
 
     pictures: list[Picture]
     digests: list[str]
@@ -33,18 +42,23 @@ def encode_pictures(
     kept: KeptFeatures | None,
     progress: Progress | None = None,
 ) -> Skipped:
-    """Encode pictures and store them; return those that cannot be read, with the reasons.
+    """Encode images and store their codes; return the files that cannot be read.
 
     Parameters
     ----------
     pictures : sequence of Picture
     encoder : Encoder
     ledger : Ledger
-        Where the codes go, every few seconds.
+        Receives the codes every few seconds.
     kept : KeptFeatures, optional
-        Features that are known already.
+        Features that were computed before.
     progress : callable, optional
-        Called with how many pictures are done, and how many there are.
+        Called with (done, total) images.
+
+    Returns
+    -------
+    list of (str, str)
+        Path and reason of each file that cannot be read.
 
     Examples
     --------
@@ -65,7 +79,7 @@ def encode_pictures(
     ...         [Path(path).name for path in index.ids()]
     ['scene.png']
     >>> [(Path(path).name, reason) for path, reason in skipped]
-    [('notes.png', 'no format that is read here')]
+    [('notes.png', 'unsupported format')]
     """
     skipped: Skipped = []
 
@@ -88,8 +102,8 @@ def _encode(
     encoder: Encoder,
     kept: KeptFeatures | None,
     report: Callable[[int], None],
-) -> Iterator[_Encoded]:
-    """Encode pictures in their order, batch by batch."""
+) -> Iterator[_EncodedBatch]:
+    """Yield the encoded batches in the order of the images."""
     packed = np.zeros((len(pictures), -(-encoder.bits // 8)), np.uint8)
     reasons: dict[int, str] = {}
     start = 0
@@ -99,7 +113,7 @@ def _encode(
             digests = _digests(pictures, batch, reasons)
             rows = list(digests)
             report(batch.stop)
-            yield _Encoded(
+            yield _EncodedBatch(
                 [pictures[row] for row in rows],
                 list(digests.values()),
                 packed[rows],
@@ -115,7 +129,7 @@ def _fill(
     encoder: Encoder,
     kept: KeptFeatures | None,
 ) -> Iterator[int]:
-    """Fill in codes, or the reasons of pictures without one; yield up to where all are done."""
+    """Fill in codes or reasons of failure; yield the end of the rows that are complete."""
     known = {
         row: vector
         for row, picture in enumerate(pictures)
@@ -134,7 +148,7 @@ def _fill(
 def _digests(
     pictures: Sequence[Picture], rows: Iterable[int], reasons: dict[int, str]
 ) -> dict[int, str]:
-    """Digests by row; a file that is lost by now joins those with a reason."""
+    """Return digests by row; add the reason for a file that cannot be read any more."""
     digests = {}
     for row in rows:
         if row in reasons:
@@ -144,3 +158,22 @@ def _digests(
         except OSError as error:
             reasons[row] = str(error.strerror)
     return digests
+
+
+def in_parts(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """Group batches into parts to be written together, limited by number and time.
+
+    Examples
+    --------
+    >>> [len(part) for part in in_parts(range(20))]
+    [8, 8, 4]
+    """
+    part: list[Batch] = []
+    begun = monotonic()
+    for batch in batches:
+        part.append(batch)
+        if len(part) == MOST or monotonic() - begun >= SECONDS:
+            yield part
+            part, begun = [], monotonic()
+    if part:
+        yield part

@@ -1,4 +1,4 @@
-"""Picture files: a folder, a CSV or a list of names, as paths with their sizes and dates."""
+"""List the image files of a folder, a CSV or a list of names, with sizes and dates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from bitprint.data.formats import OTHER_SUFFIXES, SUFFIXES
 from bitprint.data.label_csv import read_label_csv
-from bitprint.data.names import printable as printable
 
 _DIGESTED = 64 * 1024
 
@@ -20,19 +19,19 @@ Skipped = list[tuple[str, str]]
 
 
 class Picture(NamedTuple):
-    """A picture file as it was when it was listed."""
+    """An image file at the time of listing."""
 
     path: str
-    """Absolute, with forward slashes."""
+    """Absolute path with forward slashes."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
     modified: int
-    """In nanoseconds."""
+    """Modification time in nanoseconds."""
     labels: tuple[str, ...] = ()
 
 
 class Listing(NamedTuple):
-    """The pictures of a source.
+    """The images of a source.
 
     Examples
     --------
@@ -42,31 +41,35 @@ class Listing(NamedTuple):
     """
 
     pictures: list[Picture]
-    """Ordered by path, each once."""
+    """Image files, sorted by path, without duplicates."""
     skipped: Skipped
-    """What cannot be read, each with the reason."""
+    """Path and reason of each file that cannot be read."""
     folders: list[str]
-    """The folders that were searched through; none where files were named one by one."""
+    """The folders that were searched; empty if files were given individually."""
     parents: list[str]
-    """The folders in which files that were named one by one lie."""
+    """The folders of the files that were given individually."""
     left_out: list[str]
-    """Paths of the pictures in folders whose formats are not read, and of links to folders, which
-    end with a slash."""
+    """Paths of images in unsupported formats, and of linked folders (with a final slash)."""
 
 
 def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
-    """List the pictures of a folder, a CSV, a single file, or of names.
+    """List the images of a folder, a CSV, a single file or a list of files.
 
     Parameters
     ----------
     source : path, or iterable of paths
-        A folder: every picture in it and below it, hidden ones left out; the first-level
-        sub-folder that a picture lies in is its label. A CSV: the files in its column `file`,
-        relative to the CSV, with their labels, see `bitprint.data.label_csv.read_label_csv`.
-        Names: those files. A name that begins with `~` is below the home folder.
+        A folder: all images in it and its sub-folders except hidden ones; the label of an image is
+        the first-level sub-folder it is in. A CSV: the files in its column `file`, relative to the
+        CSV, with their labels, see `bitprint.data.label_csv.read_label_csv`. An iterable: these
+        files. `~` at the beginning of a path is the home folder.
     known : iterable of str
-        Folders that were listed before. In a folder below one of them pictures have the labels
-        that they have there, and a link to one below them leaves nothing out.
+        Folders that were listed before. The labels of images in a sub-folder of one of them are
+        relative to the outermost of these folders. Links to their sub-folders are not reported in
+        `left_out`.
+
+    Returns
+    -------
+    Listing
 
     Examples
     --------
@@ -94,10 +97,10 @@ def list_pictures(source: Source, known: Iterable[str] = ()) -> Listing:
 
 
 def list_folder(top: Path, root: Path, known: Iterable[Path] = ()) -> Listing:
-    """List a folder under the name that it is given by; labels are as seen from a root above.
+    """List a folder without resolving its path; labels are relative to `root`.
 
-    Links to folders are not followed, and are left out unless they lead to where pictures are
-    listed anyway, below the folder or one that is known.
+    Links to folders are not followed. They are reported in `left_out`, unless they lead to a folder
+    below `top` or below a known folder, whose images are listed anyway.
     """
     listed = [top.resolve(), *known]
     pictures: list[Picture] = []
@@ -117,38 +120,38 @@ def list_folder(top: Path, root: Path, known: Iterable[Path] = ()) -> Listing:
             if name.startswith("."):
                 continue
             if suffix in SUFFIXES:
-                _look_at(path, inside[:1], pictures, skipped)
+                _stat(path, inside[:1], pictures, skipped)
             elif suffix in OTHER_SUFFIXES:
                 left_out.append(path.as_posix())
     return Listing(sorted(pictures), sorted(skipped), [top.as_posix()], [], sorted(left_out))
 
 
 def _links(folder: Path, names: Iterable[str], listed: Sequence[Path]) -> list[Path]:
-    """Return the links among the sub-folders of a folder which lead out of all that is listed."""
+    """Return the sub-folders that are links to places outside the listed folders."""
     links = [folder / name for name in names if (folder / name).is_symlink()]
     return [
         link for link in links if not any(link.resolve().is_relative_to(place) for place in listed)
     ]
 
 
-def look_again(paths: Iterable[str]) -> Listing:
-    """List files by the paths they are held under, which may lead through links by now."""
+def list_stored(paths: Iterable[str]) -> Listing:
+    """List files by their stored paths, which may contain links by now."""
     pictures: list[Picture] = []
     skipped: Skipped = []
     for path in paths:
-        _look_at(Path(path), (), pictures, skipped)
+        _stat(Path(path), (), pictures, skipped)
     return Listing(sorted(pictures), skipped, [], [], [])
 
 
 def content_digest(path: str) -> str:
-    """SHA-256 of a file's size and its first 64 KiB: tells pictures apart without reading all."""
+    """Return the SHA-256 of the size and the first 64 KiB of a file."""
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         return hashlib.sha256(b"%d " % size + file.read(_DIGESTED)).hexdigest()
 
 
 def named(name: str | os.PathLike[str]) -> Path:
-    """Return the path of a name, with `~` expanded; an empty name raises a ValueError.
+    """Return the path of a name with `~` expanded; raise ValueError if the name is empty.
 
     Examples
     --------
@@ -156,17 +159,15 @@ def named(name: str | os.PathLike[str]) -> Path:
     True
     >>> named("")
     Traceback (most recent call last):
-    ValueError: the name of a folder or file is empty; write . for the folder that you are in
+    ValueError: a file or folder name is empty; use . for the current folder
     """
-    if not os.fspath(name):  # which a Path would take for the working directory
-        raise ValueError(
-            "the name of a folder or file is empty; write . for the folder that you are in"
-        )
+    if not os.fspath(name):  # Path("") is the working directory
+        raise ValueError("a file or folder name is empty; use . for the current folder")
     return expanded(name)
 
 
 def expanded(name: str | os.PathLike[str]) -> Path:
-    """Return a path with `~` expanded, unless there is a file whose own name begins with it.
+    """Return a path with `~` expanded, unless a file with this literal name exists.
 
     Examples
     --------
@@ -180,12 +181,12 @@ def expanded(name: str | os.PathLike[str]) -> Path:
 
 
 def absolute(path: Path) -> Path:
-    """Return a path from the root on: folders resolved, a file that is a link by its own name."""
+    """Return the absolute path; links to folders are resolved, a link to a file is kept."""
     return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
 def is_below(path: str, place: str) -> bool:
-    """Whether a path is a place or lies below it.
+    """Return whether a path equals `place` or is below it.
 
     Examples
     --------
@@ -196,7 +197,7 @@ def is_below(path: str, place: str) -> bool:
 
 
 def is_gone(path: str) -> bool:
-    """Whether there is no such file any more; one that may not be looked at is still there."""
+    """Return whether a file no longer exists; an inaccessible file is not gone."""
     try:
         return not stat.S_ISREG(Path(path).stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -215,12 +216,12 @@ def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]])
             continue
         try:
             path = absolute(path)
-        except OSError as error:  # too long a name for any file
+        except OSError as error:  # such as a name that is too long
             skipped.append((str(path), str(error.strerror)))
         else:
-            _look_at(path, labels, pictures, skipped)
+            _stat(path, labels, pictures, skipped)
     once: dict[str, Picture] = {}
-    for picture in pictures:  # a file may be named in several ways
+    for picture in pictures:  # several names may refer to one file
         before = once.get(picture.path, picture)
         united = dict.fromkeys(before.labels + picture.labels)
         once[picture.path] = picture._replace(labels=tuple(united))
@@ -228,9 +229,8 @@ def _list_named(names: Iterable[tuple[str | os.PathLike[str], tuple[str, ...]]])
     return Listing(sorted(once.values()), skipped, [], sorted(parents), [])
 
 
-def _look_at(
-    path: Path, labels: tuple[str, ...], pictures: list[Picture], skipped: Skipped
-) -> None:
+def _stat(path: Path, labels: tuple[str, ...], pictures: list[Picture], skipped: Skipped) -> None:
+    """Append a file to the images or, with a reason, to the skipped files."""
     name = path.as_posix()
     try:
         facts = path.stat()

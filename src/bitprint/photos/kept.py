@@ -1,4 +1,4 @@
-"""Features of pictures on disk, kept beside an index until every picture is in it."""
+"""Store computed features next to an index until all images are indexed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.data.home import data_home
-from bitprint.files import write_atomically
 from bitprint.photos.files import Picture
 from bitprint.search.stores import is_uri
+from bitprint.utils.files import write_atomically
 
 Key = tuple[str, int, int]
 
 _PART = re.compile(r"[0-9]{6,}\.npz")
-_PARTIAL = re.compile(r"[0-9]{6,}\.npz\.partial")  # which a crash leaves
+_PARTIAL = re.compile(r"[0-9]{6,}\.npz\.partial")  # left by a crash
 
 
 class KeptFeatures:
-    """Feature vectors by picture; those of a file that has changed since do not count.
+    """Stored feature vectors of images; those of changed files are ignored.
 
     Parameters
     ----------
     folder : Path
-        Where they lie; made with the first that are kept.
+        The folder of the stored features, created by the first `keep`.
     digest : str
-        Which features these are; others in the folder do not count.
+        Identifies the features, see `Features.digest`. Other features in the folder are ignored.
     """
 
     def __init__(self, folder: Path, digest: str) -> None:
@@ -43,18 +43,18 @@ class KeptFeatures:
         self._parts = 0
         if folder.exists() and not folder.is_dir():
             raise FileExistsError(
-                f"{folder}: is a file, where a folder for features is needed; "
-                "give it another name, or the index"
+                f"{folder}: is a file, but a folder for features is needed; "
+                "rename this file or the index"
             )
         for part in sorted(_named(folder, _PART)):
             self._read(part)
 
     def get(self, picture: Picture) -> NDArray[np.float32] | None:
-        """Return the features of a picture, shape (d,), or None."""
+        """Return the features of an image, shape (d,), or None."""
         return self._vectors.get(_key(picture))
 
     def keep(self, pictures: Sequence[Picture], features: NDArray[np.float32]) -> None:
-        """Keep the features (n, d) of n pictures, on disk on return."""
+        """Write the features (n, d) of n images to disk."""
         keys = [_key(picture) for picture in pictures]
         about = json.dumps({"digest": self._digest, "pictures": keys}).encode()
         content = io.BytesIO()
@@ -71,16 +71,16 @@ class KeptFeatures:
                 raise ValueError(f"features are {features.dtype} of shape {features.shape}")
             keys = [(path, size, modified) for path, size, modified in about["pictures"]]
             vectors: dict[Key, NDArray[np.float32]] = dict(zip(keys, features, strict=True))
-            counts = about["digest"] == self._digest
+            matches = about["digest"] == self._digest
             self._parts = int(part.stem) + 1
-        except Exception as error:  # damaged bytes make NumPy and zipfile raise almost anything
+        except Exception as error:  # NumPy and zipfile raise many types for damaged files
             raise ValueError(f"{part}: damaged ({error}); delete this file") from error
-        if counts:
+        if matches:
             self._vectors.update(vectors)
 
 
 def kept_beside(place: str | os.PathLike[str]) -> Path:
-    """Where features wait: beside the index or, if it is no file, with other data.
+    """Return the folder of stored features: next to the index file or in the data folder.
 
     Examples
     --------
@@ -94,15 +94,15 @@ def kept_beside(place: str | os.PathLike[str]) -> Path:
 
 
 def discard_kept(folder: Path) -> None:
-    """Delete what `KeptFeatures` wrote to a folder, and the folder if nothing else is in it."""
+    """Delete the files of `KeptFeatures` in a folder, and the folder if it is then empty."""
     for part in [*_named(folder, _PART), *_named(folder, _PARTIAL)]:
         part.unlink()
-    with suppress(OSError):  # there is none, or it holds what others put there
+    with suppress(OSError):  # the folder does not exist or contains other files
         folder.rmdir()
 
 
 def _named(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
-    """Yield the files in a folder, if it is one, whose names are of a pattern."""
+    """Yield the files of a folder whose names match a pattern."""
     for path in folder.glob("*"):
         if pattern.fullmatch(path.name) and path.is_file():
             yield path

@@ -1,4 +1,4 @@
-"""The model of a collection that is given none: ITQ on features of the pictures themselves."""
+"""Learn the model of a collection from its images: ITQ on pretrained features."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from bitprint.data.decoding import Progress, decode_ahead
 from bitprint.methods import create
 from bitprint.photos.encoder import Encoder, Features
+from bitprint.photos.encoding import BATCH, in_parts
 from bitprint.photos.files import Picture
 from bitprint.photos.kept import KeptFeatures
-from bitprint.photos.parts import BATCH, in_parts
 
 SAMPLE = 10_000
-"""A model is learned from at most so many pictures."""
+"""Maximum number of images a model is learned from."""
 
 
 def learn_encoder(
@@ -27,19 +27,28 @@ def learn_encoder(
     features: Features,
     progress: Progress | None = None,
 ) -> Encoder:
-    """Fit ITQ on features of pictures, at most 10,000 of them, drawn at random.
+    """Fit ITQ on features of at most 10,000 random images.
 
     Parameters
     ----------
     pictures : sequence of Picture
-        At least one that can be read.
+        At least one must be readable.
     kept_in : Path
-        A folder for the features. A call that is interrupted goes on with what is there.
+        A folder for the computed features. An interrupted call resumes from its contents.
     bits : int
         At most the number of features.
     features : Features
     progress : callable, optional
-        Called with how many pictures are done, and how many there are.
+        Called with (done, total) images.
+
+    Returns
+    -------
+    Encoder
+
+    Raises
+    ------
+    ValueError
+        If no image can be read.
     """
     sample = draw(pictures)
     kept = KeptFeatures(kept_in, features.digest)
@@ -50,25 +59,25 @@ def learn_encoder(
         if progress is not None:
             progress(len(sample) - len(missing) + done, len(sample))
 
-    for part in in_parts(_look_at(missing, features, reasons, report)):
+    for part in in_parts(_extract(missing, features, reasons, report)):
         readable = [picture for batch, _ in part for picture in batch]
         kept.keep(readable, np.concatenate([vectors for _, vectors in part]))
     matrix = [vector for picture in sample if (vector := kept.get(picture)) is not None]
     if not matrix:
         path, reason = next(iter(reasons.items()))
         raise ValueError(
-            f"none of the {len(sample)} pictures can be read; the first, {path}: {reason}"
+            f"none of the {len(sample)} images can be read; the first, {path}: {reason}"
         )
     return Encoder(create("itq", bits).fit(np.array(matrix)), features, len(matrix))
 
 
-def _look_at(
+def _extract(
     pictures: Sequence[Picture],
     features: Features,
     reasons: dict[str, str],
     report: Callable[[int], None],
 ) -> Iterator[tuple[list[Picture], NDArray[np.float32]]]:
-    """Yield pictures with their features, batch by batch; add why others cannot be read."""
+    """Yield batches of images with their features; add reasons for unreadable files."""
     done = 0
     for batch in decode_ahead([picture.path for picture in pictures], features.size, BATCH):
         reasons |= {pictures[row].path: reason for row, reason in batch.skipped.items()}
@@ -80,7 +89,7 @@ def _look_at(
 
 
 def draw(pictures: Sequence[Picture]) -> list[Picture]:
-    """Draw at most `SAMPLE` pictures, the same ones every time, in their order."""
+    """Draw at most `SAMPLE` images with a fixed seed, keeping their order."""
     if len(pictures) <= SAMPLE:
         return list(pictures)
     rows = np.random.default_rng(0).choice(len(pictures), SAMPLE, replace=False)

@@ -1,14 +1,13 @@
-"""Likeness: by how much two pictures differ, however they were saved.
+"""Measure how much two images differ, ignoring size, compression and brightness.
 
-Pictures are reduced to 32 x 32 cells and brought to the same mean and spread, which takes away the
-size of a file, its compression and its brightness. A cell differs by as much as it lies outside of
-what the other picture has in the same place and in the eight around it: so edges may be displaced
-by a cell, as those of a copy are that was cropped a little. The difference of two pictures is the
-mean over all cells and colours, in standard deviations, from the first to the second or back,
-whichever is larger. Mirrored and turned copies are other pictures by this.
+Images are reduced to 32 x 32 cells and normalized to the same mean and standard deviation. The
+difference of a cell is its distance to the range of values of the 3 x 3 neighborhood in the other
+image, so edges may be displaced by one cell, as in a slightly cropped copy. The difference of two
+images is the mean over all cells and color channels, in standard deviations, computed in both
+directions; the larger value is used. Mirrored and rotated copies are different images.
 
-Of two plain pictures, such as a black frame and a white one, that would leave nothing to compare.
-They differ by their colour as well, as far as noise does not explain it.
+Normalization removes everything from uniform images, such as a black and a white one. Their colors
+are compared in addition, with a tolerance for noise.
 """
 
 from __future__ import annotations
@@ -20,37 +19,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIDE = 32
-"""Height and width that pictures are reduced to."""
+"""Height and width of reduced images."""
 
 ALIKE = 0.07
-"""Two pictures that differ by no more are copies of one (`benchmarks/duplicates.py`)."""
+"""Two images that differ by at most this are copies (`benchmarks/duplicates.py`)."""
 
-_NOISE = 4.0  # grey levels, so that what is left of compression in a plain picture does not count
-_MIDDLE, _SPREAD = 128, 40  # of the levels: a byte holds three standard deviations either way
-_PAIRS = 512  # at a time
+_NOISE = 4.0  # gray levels; larger than the compression noise of a uniform image
+_MIDDLE, _SPREAD = 128, 40  # mean and standard deviation of the levels; a byte covers +-3 of them
+_PAIRS = 512  # compared at a time
 
 Levels = NDArray[np.uint8]
 
 
 class Reduced(NamedTuple):
-    """N pictures, reduced to be compared."""
+    """N images, reduced for comparison."""
 
     levels: Levels
     """Shape (N, cells)."""
     lowest: Levels
-    """The same of each cell and the eight around it."""
+    """Minimum of the 3 x 3 neighborhood of each cell, shape (N, cells)."""
     highest: Levels
-    colours: NDArray[np.float32]
-    """The mean of each picture, shape (N, 3)."""
-    plain: NDArray[np.bool_]
-    """Whether a picture shows no more than noise around its mean."""
+    """Maximum of the 3 x 3 neighborhood of each cell, shape (N, cells)."""
+    colors: NDArray[np.float32]
+    """Mean color of each image, shape (N, 3)."""
+    uniform: NDArray[np.bool_]
+    """Whether an image is uniform except for noise, shape (N,)."""
 
 
 def reduce_pixels(pixels: NDArray[np.uint8]) -> Reduced:
-    """Reduce pictures of shape (N, 32, 32, 3) to what `differences` compares."""
+    """Reduce images of shape (N, 32, 32, 3) to the input of `differences`."""
     values = pixels.astype(np.float32)
-    colours = values.mean(axis=(1, 2))
-    plain = values.var(axis=(1, 2)).mean(axis=1) <= _NOISE**2
+    colors = values.mean(axis=(1, 2))
+    uniform = values.var(axis=(1, 2)).mean(axis=1) <= _NOISE**2
     values -= values.mean(axis=(1, 2, 3), keepdims=True)
     variance = np.square(values).mean(axis=(1, 2, 3), keepdims=True)
     values *= _SPREAD / np.sqrt(variance + _NOISE**2)
@@ -59,13 +59,23 @@ def reduce_pixels(pixels: NDArray[np.uint8]) -> Reduced:
     shifted = [around[:, y : y + SIDE, x : x + SIDE] for y in range(3) for x in range(3)]
     lowest, highest = reduce(np.minimum, shifted), reduce(np.maximum, shifted)
     levels, lowest, highest = (part.reshape(len(pixels), -1) for part in (levels, lowest, highest))
-    return Reduced(levels, lowest, highest, colours, plain)
+    return Reduced(levels, lowest, highest, colors, uniform)
 
 
 def differences(
     reduced: Reduced, one: NDArray[np.int64], other: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return how much pictures differ, given P pairs of them by their numbers.
+    """Return how much the images of P pairs differ.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    one, other : ndarray of int, shape (P,)
+        Rows of the images to compare.
+
+    Returns
+    -------
+    ndarray of float, shape (P,)
 
     Examples
     --------
@@ -85,17 +95,17 @@ def differences(
             _outside(reduced, other[part], one[part]),
         )
         found[part] = np.maximum(there, back) / _SPREAD
-    plain = reduced.plain[one] & reduced.plain[other]
-    apart = np.abs(reduced.colours[one[plain]] - reduced.colours[other[plain]]).mean(axis=1)
-    found[plain] = np.maximum(found[plain], apart / _NOISE - 1)
+    uniform = reduced.uniform[one] & reduced.uniform[other]
+    apart = np.abs(reduced.colors[one[uniform]] - reduced.colors[other[uniform]]).mean(axis=1)
+    found[uniform] = np.maximum(found[uniform], apart / _NOISE - 1)
     return found
 
 
 def _outside(
     reduced: Reduced, one: NDArray[np.int64], other: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Levels by which the cells of one picture lie outside of the other, on average."""
+    """Return the mean distance of the cells of one image to the ranges of the other."""
     levels, lowest, highest = reduced.levels[one], reduced.lowest[other], reduced.highest[other]
-    # Never both: one of the two is zero.
+    # At most one of the two is nonzero.
     above, below = np.maximum(levels, highest) - highest, lowest - np.minimum(levels, lowest)
     return np.asarray((above + below).mean(axis=1))

@@ -1,4 +1,4 @@
-"""Search by example: the hits of queries, with paths and labels, in any index."""
+"""Search an index by example; hits have paths and labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Describe = Callable[[list[Any], list[int]], Iterable[Described]]
 
 
 Query = str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Codes
-"""An image, or its code."""
+"""An image or a code."""
 
 
 class Hit(NamedTuple):
@@ -39,9 +39,9 @@ class Hit(NamedTuple):
 
     id: int | str
     path: str | None
-    """Where the image is; None if the index has only its code."""
+    """Path of the image; None if the index contains only its code."""
     distance: int
-    """The number of bits in which its code differs from that of the query."""
+    """Hamming distance between its code and the code of the query."""
     labels: tuple[str, ...]
 
 
@@ -50,13 +50,18 @@ def find_hits(index: Store, codes: Codes, k: int = 10, label: str | None = None)
 
     Parameters
     ----------
-    index : Index, or that of another store
+    index : Index or another store
     codes : Codes
         N queries.
-    k : int
-        At most this many hits per query.
+    k : int, default=10
+        Maximum number of hits per query.
     label : str, optional
-        Find only what has this label.
+        Return only items with this label.
+
+    Returns
+    -------
+    list of list of Hit
+        Of length N.
 
     Examples
     --------
@@ -87,19 +92,19 @@ def find_described(
     describe: Describe[Described],
     radii: NDArray[Any] | None = None,
 ) -> list[list[Described]]:
-    """Search, and describe what was found; search again if a hit is gone by then.
+    """Search and describe the hits; repeat the search if a hit was removed in between.
 
     Parameters
     ----------
     index, codes, k, label
         As in `find_hits`.
     describe : callable
-        Takes the ids and the distances of all hits, and returns a description of each. It raises
-        a ValueError if the index has no such id, because another process has removed it.
+        Called with the ids and distances of all hits; returns a description of each. It raises
+        ValueError if another process has removed one of the ids.
     radii : ndarray of int, shape (N,), optional
-        Only hits at most this many bits away from each query.
+        Largest distance of the hits of each query, in bits.
     """
-    if k > _MANY:  # a search allocates memory for k hits of each query
+    if k > _MANY:  # a search allocates memory for k hits per query
         k = min(k, max(len(index), 1))
     for tries_left in reversed(range(_TRIES)):
         ids, distances = index.search(codes, k, label)
@@ -117,7 +122,7 @@ def find_described(
 
 
 def read_query(query: str | os.PathLike[str] | Image.Image | NDArray[np.uint8], size: int) -> Any:
-    """Return the pixels of a query; those of a file or a PIL image are size x size.
+    """Return the pixels of a query; files and PIL images are resized to size x size.
 
     Examples
     --------
@@ -125,7 +130,7 @@ def read_query(query: str | os.PathLike[str] | Image.Image | NDArray[np.uint8], 
     (8, 8, 3)
     >>> read_query(["a.jpg", "b.jpg"], size=8)
     Traceback (most recent call last):
-    ValueError: search takes one image (a path, a PIL image or an array) or its code, got list
+    ValueError: search expects one image (a path, a PIL image or an array) or one code, got list
     """
     if isinstance(query, np.ndarray):
         return query
@@ -133,10 +138,10 @@ def read_query(query: str | os.PathLike[str] | Image.Image | NDArray[np.uint8], 
         return convert_image(query, size)
     if not isinstance(query, str | os.PathLike):
         raise ValueError(
-            "search takes one image (a path, a PIL image or an array) or its code, "
+            "search expects one image (a path, a PIL image or an array) or one code, "
             f"got {type(query).__name__}"
         )
     path = named(query)
     if path.is_dir():
-        raise ValueError(f"{path}: a folder; name one image file")
+        raise ValueError(f"{path}: is a folder; give one image file")
     return decode_image(path, size)

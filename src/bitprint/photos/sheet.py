@@ -1,4 +1,4 @@
-"""The contact sheet: a query and what was found for it, as one HTML file for the browser."""
+"""Write a contact sheet: a query and its hits in one HTML file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from bitprint.data.decoding import decode_thumbnail
-from bitprint.photos.files import printable
+from bitprint.utils.text import printable
 
 _SIDE = 320
 
@@ -30,20 +30,24 @@ figure:first-child img { outline: 3px solid #2a7fd4; outline-offset: 2px; }
 
 
 class Tile(NamedTuple):
-    """A picture on the sheet."""
+    """An image on the sheet."""
 
     path: str
     caption: str
 
 
 def contact_sheet(title: str, tiles: Iterable[Tile]) -> str:
-    """Lay out pictures as HTML that needs no other file: thumbnails are inside, scripts are not.
+    """Return an HTML page of images, with embedded thumbnails and without scripts.
 
     Parameters
     ----------
     title : str
     tiles : iterable of Tile
-        The query first. A file that cannot be read is shown as such.
+        The query first. A placeholder is shown for files that cannot be read.
+
+    Returns
+    -------
+    str
 
     Examples
     --------

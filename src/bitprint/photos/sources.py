@@ -1,4 +1,4 @@
-"""Sources of pictures: several folders, CSVs, files or listings, listed as one."""
+"""List several sources (folders, CSVs, files or listings) together."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from bitprint.data.formats import SUFFIXES, say_left_out
-from bitprint.data.names import printable
+from bitprint.data.formats import SUFFIXES, describe_left_out
 from bitprint.photos.files import Listing, Picture, Source, list_pictures, named
+from bitprint.utils.text import printable
 
 Entry = TypeVar("Entry")
 
 
 def list_each(sources: Sequence[Source | Listing], known: Iterable[str] = ()) -> list[Listing]:
-    """List each source as `list_pictures` does, or take a listing as it is.
+    """Return the listing of each source; a source that is a listing is returned unchanged.
 
-    In a folder below another of them, as below one that is known, pictures have the labels that
-    they have there.
+    If a folder is below another source or a known folder, its labels are relative to the outermost
+    of these folders.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def list_each(sources: Sequence[Source | Listing], known: Iterable[str] = ()) ->
 
 
 def merge(listings: Iterable[Listing]) -> Listing:
-    """Make one listing of several; of a picture in two of them the last labels count.
+    """Merge listings; the last labels of an image that occurs more than once are used.
 
     Examples
     --------
@@ -56,13 +56,13 @@ def merge(listings: Iterable[Listing]) -> Listing:
 
 
 def list_some(sources: Sequence[Source | Listing], known: Iterable[str] = ()) -> Listing:
-    """List sources as one; raises a ValueError if one of them is empty.
+    """List sources together; raise ValueError if one of them contains no images.
 
     Examples
     --------
     >>> list_some([[]])
     Traceback (most recent call last):
-    ValueError: the list: no pictures found
+    ValueError: the list: no images found
     """
     listings = list_each(sources, known)
     for source, listing in zip(sources, listings, strict=True):
@@ -71,20 +71,20 @@ def list_some(sources: Sequence[Source | Listing], known: Iterable[str] = ()) ->
 
 
 def check_found(source: Source | Listing, listing: Listing) -> None:
-    """Raise a ValueError if nothing was found in a source.
+    """Raise a ValueError if a source contains no images.
 
     Examples
     --------
     >>> check_found("notes.csv", Listing([], [], [], [], []))
     Traceback (most recent call last):
-    ValueError: notes.csv: no pictures found
+    ValueError: notes.csv: no images found
     """
     if not listing.pictures and not listing.skipped:
-        raise ValueError(f"{_name(source)}: no pictures found{_formats(listing)}")
+        raise ValueError(f"{_name(source)}: no images found{_formats(listing)}")
 
 
 def list_for_new(sources: Sequence[Source | Listing]) -> Listing:
-    """List what a new collection begins with; raises a ValueError if no picture can be read.
+    """List the first images of a collection; raise ValueError if none can be read.
 
     Examples
     --------
@@ -111,8 +111,8 @@ def _name(source: Source | Listing) -> str:
 
 
 def _formats(listing: Listing) -> str:
-    """Say which formats are read, where a folder was searched through, and which were found."""
+    """Return the supported formats and those left out, if a folder was searched."""
     if not listing.folders:
         return ""
-    found = f"; {say_left_out(listing.left_out)}" if listing.left_out else ""
+    found = f"; {describe_left_out(listing.left_out)}" if listing.left_out else ""
     return f" ({', '.join(sorted(SUFFIXES))}){found}"

@@ -1,1 +1,1 @@
-"""Searching codes by Hamming distance."""
+"""Search for binary codes by Hamming distance."""

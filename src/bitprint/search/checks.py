@@ -1,4 +1,4 @@
-"""What an index asks of its arguments, wherever it keeps its codes."""
+"""Argument validation shared by all index back-ends."""
 
 from __future__ import annotations
 
@@ -9,32 +9,36 @@ from typing import Any
 from bitprint.codes import Codes, as_codes, check_bits
 from bitprint.search.details import Item, as_items
 from bitprint.search.ids import Ids, as_ids, first_repeated, kind_of, next_ids
+from bitprint.search.promises import grouped
 
 MOST_BITS = 1024
 
 
 def check_length(bits: int) -> int:
-    """Return the length of the codes of a new index, or raise a ValueError."""
+    """Return the code length of a new index, or raise ValueError if it is invalid."""
     if check_bits(bits) > MOST_BITS:
-        raise ValueError(f"an index holds codes of at most {MOST_BITS} bits, got {bits}")
+        raise ValueError(f"an index supports codes of at most {MOST_BITS} bits, got {bits}")
     return int(bits)
 
 
 def check_codes(place: object, bits: int, codes: Any) -> Codes:
-    """Return codes that the index at `place` compares with, or raise a ValueError.
+    """Return `codes` as Codes of `bits` bits, or raise ValueError if they do not fit the index.
 
-    An array, a torch tensor or a list of -1 and +1 means codes.
+    Arrays, torch tensors and lists of -1 and +1 are converted.
     """
     if isinstance(codes, str | os.PathLike):
-        raise ValueError(f"{place}: search takes codes, such as hasher.encode({str(codes)!r})")
+        raise ValueError(
+            f"{place}: expected codes, got a path; encode the image first, for example with "
+            f"hasher.encode({str(codes)!r})"
+        )
     if not isinstance(codes, Codes | list | tuple) and not hasattr(codes, "__array__"):
         raise ValueError(
-            f"{place}: an index searches Codes by Hamming distance, which means nothing "
-            f"for {type(codes).__name__}; rank those by a distance of their own"
+            f"{place}: expected Codes, got {type(codes).__name__}; an index compares binary codes "
+            "by Hamming distance"
         )
     checked = as_codes(codes)
     if checked.bits != bits:
-        raise ValueError(f"{place}: this index holds codes of {bits} bits, got {checked.bits}")
+        raise ValueError(f"{place}: this index stores codes of {bits} bits, got {checked.bits}")
     return checked
 
 
@@ -46,17 +50,17 @@ def check_batch(
     paths: Iterable[str | os.PathLike[str] | None] | None,
     labels: Iterable[Iterable[str]] | None,
 ) -> tuple[Ids, Codes, list[Item] | None]:
-    """Return the ids, codes and items of a batch for `add`, or raise a ValueError."""
+    """Return the ids, codes and items of a batch for `add`, or raise ValueError."""
     if isinstance(ids, Codes):
-        raise ValueError("ids come before the codes: index.add(ids, codes)")
+        raise ValueError("ids must come before codes: index.add(ids, codes)")
     new = as_ids(ids)
     codes = check_codes(place, bits, codes)
     if len(new) != len(codes):
-        raise ValueError(f"{len(new)} ids for {len(codes)} codes; give one per code")
+        raise ValueError(f"got {len(new)} ids for {len(codes)} codes; give one id per code")
     items = as_items(len(new), paths, labels)
     repeated = first_repeated(new)
     if repeated is not None:
-        raise ValueError(f"the id {repeated!r} is given twice in one batch")
+        raise ValueError(f"duplicate id {repeated!r} in one batch")
     return new, codes, items
 
 
@@ -66,15 +70,15 @@ def add_numbered(
     paths: Iterable[str | os.PathLike[str] | None] | None,
     labels: Iterable[Iterable[str]] | None,
 ) -> None:
-    """Add codes that come without ids, under numbers that the index does not hold."""
+    """Add codes without ids; number them after the largest number in the index."""
     if isinstance(codes, list | tuple) and codes and isinstance(codes[0], str | int):
-        raise ValueError("ids were given without codes: index.add(ids, codes)")
+        raise ValueError("got ids without codes; call index.add(ids, codes)")
     codes = check_codes(index.path, index.bits, codes)
-    with index.transaction():
+    with grouped(index):
         index.add(next_ids(index.ids(), len(codes)), codes, paths, labels)
 
 
 def check_kind(place: object, kind: str | None, ids: Ids) -> None:
-    """Raise a ValueError if an index that has ids of one kind is given the other."""
+    """Raise ValueError if `ids` are integers in an index of strings, or the reverse."""
     if kind not in (None, kind_of(ids)):
         raise ValueError(f"{place}: this index has {kind} ids, got {kind_of(ids)} ids")

@@ -1,4 +1,4 @@
-"""Codes, ids and removals in an index file: chunks that are written once, and bitmaps over them."""
+"""Storage of codes, ids and removals: write-once chunks, and a bitmap of removals per chunk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bitprint.search import details
 from bitprint.search.details import NOTHING, Item
-from bitprint.search.file import Header, IndexFile, checksum
+from bitprint.search.file import IndexFile, IndexHeader, checksum
 from bitprint.search.ids import Ids, from_bytes, to_bytes
 
 _CHUNK = 65_536
@@ -20,7 +20,7 @@ Flags = NDArray[np.uint8]
 
 
 class Chunk(NamedTuple):
-    """Where a chunk lies, and whether it has paths and labels."""
+    """First position and size of a chunk, and whether it has paths or labels."""
 
     first: int
     size: int
@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
 def append(
     file: IndexFile, first: int, packed: Packed, ids: Ids, items: Sequence[Item] | None
 ) -> None:
-    """Write codes at the positions from `first` on, as chunks."""
+    """Write codes as chunks, starting at position `first`."""
     for start in range(0, len(packed), _CHUNK):
         span = slice(start, start + _CHUNK)
         known = [] if items is None else [item for item in items[span] if item != NOTHING]
@@ -44,8 +44,8 @@ def append(
             details.write(file, first + start, items[span])
 
 
-def read(file: IndexFile, header: Header, start: int) -> Iterator[tuple[Chunk, Packed, Ids]]:
-    """Read the chunks from position `start` on: where they lie, packed codes, ids."""
+def read(file: IndexFile, header: IndexHeader, start: int) -> Iterator[tuple[Chunk, Packed, Ids]]:
+    """Yield the chunks from position `start` on, each with its packed codes and ids."""
     rows = file.db.execute(
         "SELECT first, count, described, checksum, codes, ids FROM chunks WHERE first >= ? "
         "ORDER BY first",
@@ -57,7 +57,7 @@ def read(file: IndexFile, header: Header, start: int) -> Iterator[tuple[Chunk, P
         try:
             packed = np.frombuffer(codes, np.uint8).reshape(count, -(-header.bits // 8))
             names = from_bytes(ids, str(header.kind))
-        except (TypeError, ValueError, AttributeError):  # sizes, or types, that cannot be
+        except (TypeError, ValueError, AttributeError):  # invalid size or type
             raise file.damaged("the size of a chunk") from None
         if len(packed) != count or len(names) != count:
             raise file.damaged("the number of ids")
@@ -69,14 +69,14 @@ def read(file: IndexFile, header: Header, start: int) -> Iterator[tuple[Chunk, P
         raise file.damaged("the number of codes")
 
 
-def count_stored(file: IndexFile, header: Header, start: int) -> int:
-    """Count the codes from position `start` on by their bytes, whatever the header says."""
+def count_stored(file: IndexFile, header: IndexHeader, start: int) -> int:
+    """Count the codes from position `start` on by their stored bytes, not by the header."""
     total = "SELECT coalesce(sum(length(codes)), 0) FROM chunks WHERE first >= ?"
     return int(file.db.execute(total, (start,)).fetchone()[0]) // -(-header.bits // 8)
 
 
 def write_removed(file: IndexFile, first: int, generation: int, removed: Flags) -> None:
-    """Write which codes of a chunk are removed: one flag per code."""
+    """Write the removal bitmap of a chunk, given one flag per code."""
     bitmap = np.packbits(removed).tobytes()
     file.db.execute(
         "INSERT OR REPLACE INTO removed VALUES (?, ?, ?, ?)",
@@ -87,7 +87,7 @@ def write_removed(file: IndexFile, first: int, generation: int, removed: Flags) 
 def read_removed(
     file: IndexFile, since: int, chunks: Sequence[Chunk]
 ) -> Iterator[tuple[int, Flags]]:
-    """Read the flags that changed after generation `since`, chunk by chunk, padded with zeros."""
+    """Yield the removal flags changed after generation `since`, per chunk, padded with zeros."""
     sizes = {chunk.first: -(-chunk.size // 8) for chunk in chunks}
     rows = file.db.execute(
         "SELECT first, generation, checksum, bitmap FROM removed WHERE generation > ?", (since,)
@@ -100,11 +100,11 @@ def read_removed(
         yield first, np.unpackbits(np.frombuffer(bitmap, np.uint8))
 
 
-def rewrite(file: IndexFile, header: Header, chunks: Sequence[Chunk], alive: Flags) -> None:
-    """Rewrite the codes that are alive, in order, as full chunks, and drop the others.
+def rewrite(file: IndexFile, header: IndexHeader, chunks: Sequence[Chunk], alive: Flags) -> None:
+    """Rewrite the live codes in order as full chunks, and drop the removed codes.
 
-    Codes only move towards the front, and a chunk is deleted before anything is written in its
-    place, so that one pass over the file does it.
+    One pass is enough: codes only move towards the front, and each chunk is deleted before its
+    positions are written again.
     """
     file.db.execute("DELETE FROM removed")
     written = 0
@@ -129,8 +129,8 @@ class _Part(NamedTuple):
     items: list[Item]
 
 
-def _take(file: IndexFile, header: Header, chunk: Chunk, alive: Flags) -> _Part:
-    """Delete a chunk and return what is alive of it."""
+def _take(file: IndexFile, header: IndexHeader, chunk: Chunk, alive: Flags) -> _Part:
+    """Delete a chunk and return its live codes."""
     first, size, described = chunk
     _, packed, ids = next(read(file, header, first))
     items = details.read(file, first, size) if described else [NOTHING] * size

@@ -1,4 +1,4 @@
-"""Closable: what a `with` closes; and `on_error`, which closes it only if something is raised."""
+"""Base class for context managers with a `close` method, and cleanup on errors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Self
 
 
 class Closable(ABC):
-    """Something that is open, and closed at the end of a `with`."""
+    """Base class of objects that a `with` statement closes."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close it; it is of no use afterwards.
+        """Close the object, which cannot be used afterwards.
 
         Examples
         --------
@@ -43,7 +43,7 @@ class Closable(ABC):
 
 @contextmanager
 def on_error(undo: Callable[[], object]) -> Iterator[None]:
-    """Undo something if anything is raised inside of a `with`.
+    """Call `undo` if the body of the `with` statement raises.
 
     Examples
     --------

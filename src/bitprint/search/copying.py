@@ -1,4 +1,4 @@
-"""Copying an index from one store to another: in batches, resumable, verified in the end."""
+"""Copy an index from one store to another: in batches, resumable and verified."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,18 +15,20 @@ import numpy as np
 from bitprint.codes import Codes
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.ids import Ids, kind_of, to_bytes
+from bitprint.search.index import Index
+from bitprint.search.promises import grouped
 from bitprint.search.stores import Store, open_index
 
-_BATCH = 65_536  # codes of one transaction
-_ATTACHED = 1_024  # attachments of one
-_MARK = "unfinished copy"  # the attachment of a target that says what it is to become
+_BATCH = 65_536  # codes per transaction
+_ATTACHED = 1_024  # attachments per transaction
+_MARK = "unfinished copy"  # attachment of an unfinished target, describes the source
 
 Place = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
 
 
 class Copied(NamedTuple):
-    """What `copy_index` did.
+    """Result of `copy_index`.
 
     Examples
     --------
@@ -42,30 +44,33 @@ class Copied(NamedTuple):
     """
 
     new: int
-    """How many codes were copied now."""
+    """Number of codes that this call copied."""
     kept: int
-    """How many an earlier call had copied."""
+    """Number of codes that earlier calls had copied."""
     checksum: str
-    """Of everything that the index holds, the same for every store that holds it."""
+    """Checksum of the full contents, independent of the store."""
 
 
 def copy_index(source: Place, target: Place, *, progress: Progress | None = None) -> Copied:
-    """Copy codes, ids, paths, labels and attachments to a place where nothing is yet.
+    """Copy codes, ids, paths, labels and attachments to a new index.
 
-    Codes arrive in the order in which they were inserted, each batch in one transaction. A copy
-    that was interrupted goes on when it is called again: the target says what it is a copy of
-    until it is finished. In the end both are read once more and compared. A target that is a
-    finished copy already is only compared.
+    Codes are copied in insertion order, in batches. Call the function again to
+    resume an interrupted copy; until it is finished, the target stores a description of its source.
+    Finally, both indexes are read again and compared. If the target is already a finished copy, it
+    is only compared.
 
-    Besides the ids and the attachments, which are read at once, memory holds one batch.
+    An index file may be changed during the copy, which has the state at the beginning. An index in
+    another store must not be changed.
+
+    All ids and attachments are read at once; codes, paths and labels are read in batches.
 
     Parameters
     ----------
     source, target : path, or address of a store
         As for `bitprint.open_index`.
     progress : callable, optional
-        Called with how many codes are copied or compared, and how many that will be: each is
-        copied, then compared.
+        Called with the number of finished steps and the total. Each code takes two steps: copy
+        and compare.
 
     Returns
     -------
@@ -74,8 +79,8 @@ def copy_index(source: Place, target: Place, *, progress: Progress | None = None
     Raises
     ------
     ValueError
-        If the target holds something else, the source changes meanwhile, or both differ in the
-        end.
+        If the target contains something else, if a source in another store changes during the
+        copy, or if the indexes differ afterwards.
 
     Examples
     --------
@@ -90,9 +95,9 @@ def copy_index(source: Place, target: Place, *, progress: Progress | None = None
     (1, [[1, 1, 1, -1]], [Item(path=None, labels=('cat',))])
     """
     report = progress or (lambda done, total: None)
-    with open_index(source) as original:
+    with open_index(source) as original, _one_state(original):
         if _mark_of(original) is not None:
-            raise ValueError(f"{original.path}: is an unfinished copy itself; finish it first")
+            raise ValueError(f"{original.path}: is itself an unfinished copy; finish it first")
         ids = original.ids()
         mark = _describe(original, ids)
         with _open_target(target, original, mark) as copy:
@@ -106,6 +111,10 @@ def copy_index(source: Place, target: Place, *, progress: Progress | None = None
             if unfinished:
                 copy.attach({_MARK: None})
     return Copied(len(ids) - kept, kept, checksum)
+
+
+def _one_state(store: Store) -> AbstractContextManager[None]:
+    return store.snapshot() if isinstance(store, Index) else nullcontext()
 
 
 def _open_target(place: Place, source: Store, mark: bytes) -> Store:
@@ -122,7 +131,7 @@ def _mark_of(store: Store) -> bytes | None:
 
 
 def _describe(store: Store, ids: Ids) -> bytes:
-    """What tells an index from others: its length, its model, and its ids in order."""
+    """Return a description that identifies an index: code length, model and ids in order."""
     digest = hashlib.sha256(kind_of(ids).encode() if len(ids) else b"")
     for batch in _batches(ids):
         digest.update(_id_bytes(batch))
@@ -137,7 +146,7 @@ def _describe(store: Store, ids: Ids) -> bytes:
 
 @contextmanager
 def _unchanged(source: Store, mark: bytes) -> Iterator[None]:
-    """Raise a ValueError if the source has changed inside, also where that made another fail."""
+    """Raise ValueError if the source changes in the `with` body, even if that caused an error."""
     try:
         yield
     except ValueError:
@@ -149,32 +158,31 @@ def _unchanged(source: Store, mark: bytes) -> Iterator[None]:
 def _check_unchanged(source: Store, mark: bytes) -> None:
     if _describe(source, source.ids()) != mark:
         raise ValueError(
-            f"{source.path}: was changed while it was copied; delete the copy and start again when "
-            "nothing writes to it"
+            f"{source.path}: the source was changed while it was copied; delete the copy and start "
+            "again when no other process writes to the source"
         )
 
 
 def _count_kept(target: Store, source: Store, ids: Ids, mark: bytes) -> int:
-    """How many codes the target has; raises a ValueError unless they are the source's first."""
-    found, held = _mark_of(target), target.ids()
-    if found is None and _describe(target, held) != mark:
+    """Return the number of codes in the target; they must be the first codes of the source."""
+    found, copied = _mark_of(target), target.ids()
+    if found is None and _describe(target, copied) != mark:
         raise ValueError(
-            f"{target.path}: holds another index than {source.path}; copy to a place where nothing "
-            "is yet"
+            f"{target.path}: exists and is not a copy of {source.path}; choose another target"
         )
     if found not in (None, mark):
         raise ValueError(
-            f"{target.path}: is the unfinished copy of another index, or of {source.path} as it "
-            "was before; delete it, or copy to another place"
+            f"{target.path}: is an unfinished copy of another index, or of an earlier state of "
+            f"{source.path}; delete it or choose another target"
         )
-    if not np.array_equal(held, ids[: len(held)]):
-        raise _interfered(target)
-    return len(held)
+    if not np.array_equal(copied, ids[: len(copied)]):
+        raise _concurrent_write(target)
+    return len(copied)
 
 
-def _interfered(target: Store) -> ValueError:
+def _concurrent_write(target: Store) -> ValueError:
     return ValueError(
-        f"{target.path}: something else writes to the unfinished copy; delete it and copy again"
+        f"{target.path}: another writer changed the unfinished copy; delete it and copy again"
     )
 
 
@@ -183,9 +191,9 @@ def _copy_codes(source: Store, target: Store, ids: Ids, kept: int, report: Progr
     for batch in _batches(ids[kept:]):
         codes, items = source.codes(batch), source.items(batch)
         described = any(item != NOTHING for item in items)
-        with target.transaction():
+        with grouped(target):
             if len(target) != done:
-                raise _interfered(target)
+                raise _concurrent_write(target)
             target.add(
                 batch,
                 codes,
@@ -203,7 +211,7 @@ def _copy_attachments(source: Store, target: Store) -> None:
 
 
 def _compare(source: Store, target: Store, ids: Ids, mark: bytes, report: Progress) -> str:
-    """Return the checksum of both; raises a ValueError if they differ."""
+    """Return the checksum of both indexes, or raise ValueError if they differ."""
     same = _describe(target, target.ids()) == mark
     checksums = _Checksum(), _Checksum()
     done = len(ids)
@@ -216,33 +224,33 @@ def _compare(source: Store, target: Store, ids: Ids, mark: bytes, report: Progre
         checksum.attach(store.attachments())
     if not same or checksums[0].value() != checksums[1].value():
         raise ValueError(
-            f"{target.path}: differs from {source.path}, for one of the two is damaged or was "
-            "changed meanwhile; delete the copy and start again"
+            f"{target.path}: differs from {source.path}, because one of them is damaged or was "
+            "changed during the copy; delete the copy and start again"
         )
     return checksums[0].value()
 
 
 class _Checksum:
-    """SHA-256 of ids, codes, paths and labels in order, however they are divided into batches."""
+    """SHA-256 of ids, codes, paths and labels in order, independent of the batch size."""
 
     def __init__(self) -> None:
         self._ids, self._codes = hashlib.sha256(), hashlib.sha256()
         self._items, self._attachments = hashlib.sha256(), hashlib.sha256()
 
     def add(self, ids: Ids, codes: Codes, items: Sequence[Item]) -> None:
-        """Go on with a batch, which is not empty."""
+        """Add a non-empty batch."""
         self._ids.update(_id_bytes(ids))
         self._codes.update(codes.packed.tobytes())
         self._items.update(json.dumps(items)[1:-1].encode() + b", ")
 
     def attach(self, attachments: Mapping[str, bytes]) -> None:
-        """Take in all attachments but the mark."""
+        """Add all attachments except the mark."""
         for name, content in sorted(attachments.items()):
             if name != _MARK:
                 self._attachments.update(f"{json.dumps(name)} {len(content)} ".encode() + content)
 
     def value(self) -> str:
-        """The checksum so far."""
+        """Return the checksum of everything added so far."""
         parts = (self._ids, self._codes, self._items, self._attachments)
         return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
 

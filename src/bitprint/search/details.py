@@ -1,4 +1,4 @@
-"""Paths and labels of the codes in an index file: 512 codes to a row, written once."""
+"""Storage of paths and labels: write-once rows of 512 codes each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from bitprint.search.file import IndexFile, checksum
 
-# Few enough that the path of one hit is quick to find, many enough that labels read in bulk.
+# Small enough to read the path of one hit quickly, large enough to read labels in bulk.
 _PAGE = 512
 
 
 class Item(NamedTuple):
-    """What an index knows of a code besides its bits.
+    """Path and labels of one code.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def as_items(
     paths: Iterable[str | os.PathLike[str] | None] | None,
     labels: Iterable[Iterable[str]] | None,
 ) -> list[Item] | None:
-    """Check paths and labels, one entry per code; None where neither is given.
+    """Check paths and labels, one entry per code; return None if neither is given.
 
     Examples
     --------
@@ -52,14 +52,14 @@ def as_items(
     label_list = [_as_names(names) for names in labels] if labels is not None else [()] * count
     for what, given in (("paths", len(path_list)), ("lists of labels", len(label_list))):
         if given != count:
-            raise ValueError(f"{given} {what} for {count} codes; give one per code")
+            raise ValueError(f"got {given} {what} for {count} codes; give one per code")
     return [Item(path, names) for path, names in zip(path_list, label_list, strict=True)]
 
 
 def _as_path(path: str | os.PathLike[str] | None) -> str | None:
     name = None if path is None else os.fspath(path)
     if name is not None and not isinstance(name, str):
-        raise ValueError(f"a path is a string or None, got {name!r}")
+        raise ValueError(f"a path must be a string or None, got {name!r}")
     return name
 
 
@@ -67,8 +67,8 @@ def _as_names(names: Iterable[str]) -> tuple[str, ...]:
     listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
     if listed is None or not all(isinstance(name, str) for name in listed):
         raise ValueError(
-            f"the labels of a code are a list of names, got {names!r}; give a list for each code, "
-            'such as labels=[["cat"], ["dog", "sofa"]]'
+            f"the labels of a code must be a list of strings, got {names!r}; give one list per "
+            'code, such as labels=[["cat"], ["dog", "sofa"]]'
         )
     return tuple(str(name) for name in listed)
 
@@ -101,7 +101,7 @@ def read(file: IndexFile, first: int, count: int) -> list[Item]:
 
 
 def read_at(file: IndexFile, places: Iterable[tuple[int, int]]) -> list[Item]:
-    """Read single items, each given by the first position of its chunk and its own position."""
+    """Read single items, given as pairs (first position of the chunk, position of the code)."""
     pages: dict[int, list[Item]] = {}
     items = []
     for first, position in places:
@@ -135,14 +135,14 @@ def _read_page(file: IndexFile, first: int) -> list[Item]:
     ]
 
 
-# A checksum that fits says that nobody slipped, not that a row is possible: what it declares is
-# compared with what is there before anything is made of it.
+# A valid checksum rules out accidental damage, not a crafted row. The parsers therefore compare
+# declared counts with the data before they use them.
 
 
 def _parse_labels(
     file: IndexFile, count: int, names: str, counts: bytes, numbers: bytes
 ) -> tuple[list[str], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the names on a page, how many each of its codes has, and their numbers in a row."""
+    """Return the label names of a page, the number of labels per code, and all label numbers."""
     try:
         known = _strings(json.loads(names))
         per_code, numbered = np.frombuffer(counts, "<u4"), np.frombuffer(numbers, "<u4")
@@ -172,10 +172,10 @@ def _strings(values: Any) -> list[str]:
     return values
 
 
-def labelled(file: IndexFile, chunks: Iterable[tuple[int, int]], label: str) -> NDArray[np.int64]:
-    """Return the positions of the codes that carry a label, removed ones included.
+def labeled(file: IndexFile, chunks: Iterable[tuple[int, int]], label: str) -> NDArray[np.int64]:
+    """Return the positions of the codes with a label, including removed codes.
 
-    `chunks` are the first position and the number of codes of each chunk that has details.
+    `chunks` gives the first position and the size of each chunk that has paths or labels.
     """
     positions = [np.empty(0, np.int64)]
     for known, owners, numbers in _read_labels(file, chunks):
@@ -187,7 +187,7 @@ def labelled(file: IndexFile, chunks: Iterable[tuple[int, int]], label: str) -> 
 def names_in_use(
     file: IndexFile, chunks: Iterable[tuple[int, int]], alive: NDArray[np.uint8]
 ) -> set[str]:
-    """Return the labels of the codes that are alive, given one flag per position."""
+    """Return the labels of the live codes; `alive` has one flag per position."""
     names: set[str] = set()
     for known, owners, numbers in _read_labels(file, chunks):
         names.update(known[number] for number in np.unique(numbers[alive[owners] == 1]))
@@ -197,7 +197,7 @@ def names_in_use(
 def _read_labels(
     file: IndexFile, chunks: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[list[str], NDArray[np.int64], NDArray[np.uint32]]]:
-    """Yield the names on each page, and of every label there its position and its name's number."""
+    """Yield per page its label names and, for each label, the code's position and name number."""
     expected = iter([start for chunk in chunks for start in _page_starts(*chunk)])
     rows = file.db.execute(
         "SELECT first, count, labels_checksum, names, counts, numbers FROM details ORDER BY first"

@@ -1,45 +1,67 @@
-"""The index file: an SQLite database, its header, its transactions, and its errors in words.
+"""The index file: an SQLite database with a header, transactions and readable errors.
 
 Tables
 ------
 meta
-    What the index is and how far it has come: one row per field of `Header`, and a checksum.
+    One row per field of `IndexHeader`, and a checksum.
 chunks
     Up to 65,536 codes and their ids, written once; `first` is the position of the first code.
 removed
-    Per chunk that lost codes, one bit per code, and the generation that last changed it.
+    For each chunk with removed codes, one bit per code and the generation that last changed it.
 details
-    Paths and labels, 512 codes to a row, for the chunks that have any.
+    Paths and labels, 512 codes per row, for the chunks that have any.
 attachments
-    Named bytes that belong to the codes, such as their model; made with the first of them.
+    Named bytes stored with the codes, such as the model; created with the first attachment.
 
-Every row carries a checksum, and the header counts what the rows must add up to, so that damage is
-found before it is searched.
+Every row has a checksum, and the header stores the expected totals, so that damage is detected
+before damaged data is searched.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
+import threading
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from bitprint.files import write_atomically
 from bitprint.search.closing import on_error
 from bitprint.search.errors import no_such_index, other_version
+from bitprint.utils.files import write_new
+from bitprint.utils.locking import locked
 
 _FORMAT = "bitprint.index"
 _VERSION = 1
 _MAGIC = b"SQLite format 3\0"
 _FUNCTIONS = ("coalesce", "count", "length", "sum")
 
-# Space is given back in the transaction that frees it; pages of 16 KiB read blobs twice as fast as
-# the usual 4 KiB.
+_SETTINGS = (
+    "journal_mode = WAL",
+    "wal_autocheckpoint = 0",
+    "synchronous = FULL",
+    "fullfsync = TRUE",
+    "cell_size_check = ON",  # notices some damaged pages before they are written to
+)
+_LONGEST_LOG = 16 * 2**20  # bytes after which a write merges the log into the file
+_PATIENCE = 1.0  # seconds to wait for readers when the log is merged
+
+_Identity = tuple[int, int]
+
+# Number of connections of this process per file. When a process closes any descriptor of a file, it
+# loses all its POSIX locks on it, including those of SQLite. The bytes of an index are therefore
+# not read directly while a connection is open.
+_open_here: Counter[_Identity] = Counter()
+_opening = threading.Lock()
+
+# auto_vacuum returns free space in the transaction that frees it. Pages of 16 KiB read blobs twice
+# as fast as the default 4 KiB.
 _SCHEMA = """
 PRAGMA page_size = 16384;
 PRAGMA auto_vacuum = FULL;
@@ -61,12 +83,12 @@ CREATE TABLE details (
 
 
 @dataclass(frozen=True)
-class Header:
-    """What the file says about itself.
+class IndexHeader:
+    """Header of an index file.
 
-    Every write makes a new generation; `compacted` is the last one that moved codes to new
-    positions. `total` counts positions, `live` those that are not removed, `attached` the
-    attachments.
+    Every write increments `generation`; `compacted` is the last generation that moved codes to new
+    positions. `total` is the number of positions, `live` the number of codes that are not removed,
+    and `attached` the number of attachments.
     """
 
     bits: int
@@ -80,34 +102,45 @@ class Header:
 
 
 class IndexFile:
-    """One open index file; not safe to share between threads without a lock.
+    """One open index file; threads that share it need a lock.
 
-    Where neither the log nor its table can be written, as on a read-only disk, the file can still
-    be read, without any locks. Should somebody else change it then, every call says so.
+    If the write-ahead log cannot be written, as on a read-only disk, the file is read without
+    locks. If another process changes it meanwhile, every call raises OSError.
+
+    SQLite before version 3.51.3 can damage a database in which one connection merges the log into
+    the file while another one writes (https://sqlite.org/wal.html#walresetbug). Therefore, each
+    write and each merge holds a lock on the log, and SQLite never merges by itself, except when it
+    closes the last connection, while it excludes all others.
     """
 
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
-        self._unlocked: _State | None = None  # what the file was, where it is read without locks
-        _check_is_database(path)
-        try:
-            self._open("mode=rw", timeout)
-        except PermissionError as error:
-            self._unlocked = _state(path)
-            if self._unlocked.log:
-                raise PermissionError(
-                    f"{path}: the index or its folder may not be written, and its log, "
-                    f"{_log_of(path.resolve()).name}, cannot be read without; copy both files to "
-                    "a folder that may be"
-                ) from error
-            self._open("mode=ro&immutable=1", timeout)
+        self._timeout = timeout
+        self._unlocked: _FileState | None = None  # the file at opening, if read without locks
+        self._depth = 0  # of nested snapshots and transactions
+        self._writing = False  # whether the outermost is a transaction
+        self._place = path.resolve()
+        self._log = _log_of(self._place)
+        self._identity = _register(path)
+        with on_error(self._unregister):
+            try:
+                self._open("mode=rw")
+            except PermissionError as error:
+                self._unlocked = _file_state(path)
+                if self._unlocked.log:
+                    raise PermissionError(
+                        f"{path}: the index or its folder is not writable, so its log "
+                        f"{self._log.name} cannot be read; copy both files to a "
+                        "writable folder"
+                    ) from error
+                self._open("mode=ro&immutable=1")
 
-    def _open(self, how: str, timeout: float) -> None:
-        with _plain_errors(self.path):
+    def _open(self, options: str) -> None:
+        with _readable_errors(self.path):
             self.db = sqlite3.connect(
-                f"{self.path.resolve().as_uri()}?{how}",
+                f"{self._place.as_uri()}?{options}",
                 uri=True,
-                timeout=timeout,
+                timeout=self._timeout,
                 isolation_level=None,
                 check_same_thread=False,
             )
@@ -116,24 +149,29 @@ class IndexFile:
             self.header()
             if self._unlocked:
                 return
-            with _plain_errors(self.path):
-                self.db.execute("PRAGMA journal_mode = WAL")
-                self.db.execute("PRAGMA synchronous = FULL")
-                self.db.execute("PRAGMA fullfsync = TRUE")
+            for setting in _SETTINGS:
+                self._execute(f"PRAGMA {setting}")
+            self.header()  # creates the log
+            self._log_identity = _identity(self._log.stat())
+            self._check_in_place()
+
+    def _unregister(self) -> None:
+        with _opening:
+            _open_here[self._identity] -= 1
 
     @staticmethod
     def create(
-        path: Path, header: Header, fill: Callable[[sqlite3.Connection], object] | None = None
+        path: Path, header: IndexHeader, fill: Callable[[sqlite3.Connection], object] | None = None
     ) -> None:
-        """Write an index without codes to a path where nothing is yet.
+        """Write an empty index to a path that does not exist yet.
 
-        `fill` may put something else into it first, which is then there from the beginning.
+        `fill` may write further rows, which the new file then contains from the beginning.
         """
         if path.exists():
             raise _exists_already(path)
         log = _log_of(path)
         if log.exists():
-            raise FileExistsError(f"{log}: left over from another index; remove it or rename it")
+            raise FileExistsError(f"{log}: left over from another index; delete or rename it")
         db = sqlite3.connect(":memory:", isolation_level=None)
         db.executescript(_SCHEMA)
         _write_header(db, header)
@@ -141,78 +179,178 @@ class IndexFile:
             fill(db)
         content = db.serialize()
         db.close()
-        draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
         try:
-            write_atomically(draft, content)
-            _put(draft, path)
+            write_new(path, content)
         except FileExistsError:
             raise _exists_already(path) from None
-        finally:
-            draft.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file; the last to close it folds the log back into it."""
-        with _plain_errors(self.path):
+        """Merge the log into the file unless others prevent it, and close the file."""
+        self.merge_log(wait=0)
+        with _readable_errors(self.path):
             self.db.close()
+        self._unregister()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Read one consistent state, whatever others write meanwhile."""
-        with self._transaction("BEGIN"):
+        """Run our own statements in a `snapshot`, with readable errors."""
+        with self.snapshot(), _readable_errors(self.path):
+            yield
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one consistent state, independent of concurrent writers."""
+        self._check_unmodified()
+        if self._depth:
+            self._check_active()
+            yield
+            return
+        with self._block("BEGIN", "COMMIT", "ROLLBACK"):
             yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Write all or nothing; waits for another writer, durable when it ends."""
-        if self._unlocked:
-            raise _not_writable(self.path, "it was opened for reading")
-        with self._transaction("BEGIN IMMEDIATE"):
+        """Run our own statements in a `transaction`, with readable errors."""
+        with self.transaction(), _readable_errors(self.path):
             yield
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
-        with _plain_errors(self.path):
-            self._check_unlocked()
-            if self.db.in_transaction:  # a part of a larger one, which begins and ends it
+    def transaction(self) -> Iterator[None]:
+        """Write all or nothing, durably; wait while another process is writing.
+
+        Inside another transaction, this is a savepoint: an error undoes only the inner one.
+        """
+        if self._unlocked:
+            raise _not_writable(self.path, "it was opened read-only")
+        self._check_active()
+        if self._depth:
+            if not self._writing:
+                raise ValueError(f"{self.path}: the index cannot be changed inside a snapshot")
+            undo = ("ROLLBACK TO inner", "RELEASE inner")
+            with self._block("SAVEPOINT inner", "RELEASE inner", *undo):
                 yield
-                return
-            self.db.execute(begin)
+            return
+        with self._alone(self._timeout):
+            self._writing = True
             try:
-                yield
-                self.db.execute("COMMIT")
-            except BaseException:
-                if self.db.in_transaction:
-                    self.db.execute("ROLLBACK")
-                raise
+                with self._block("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"):
+                    yield
+            finally:
+                self._writing = False
+            if _size(self._log) > _LONGEST_LOG:
+                self._merge(0)
 
-    def fold_log(self) -> None:
-        """Move what the log holds into the file, as far as readers allow, and shorten both."""
-        with _plain_errors(self.path):
-            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    @contextmanager
+    def _alone(self, wait: float) -> Iterator[None]:
+        """Exclude all other writes to the file and merges of its log, in all processes."""
+        with ExitStack() as stack:
+            try:
+                log = stack.enter_context(locked(self._log, wait))
+            except FileNotFoundError:
+                raise _moved(self.path) from None
+            except TimeoutError:
+                raise _busy(self.path) from None
+            if _identity(log) != self._log_identity:
+                raise _moved(self.path)
+            self._check_in_place()
+            yield
 
-    def changes(self) -> int:
-        """Return a number that differs whenever another connection has written to the file."""
-        self._check_unlocked()
-        with _plain_errors(self.path):
-            return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+    def _check_in_place(self) -> None:
+        """Raise OSError if the path no longer leads to the open file."""
+        try:
+            found = _identity(self._place.stat())
+        except FileNotFoundError:
+            raise _moved(self.path) from None
+        if found != self._identity:
+            raise _moved(self.path)
 
-    def _check_unlocked(self) -> None:
-        if self._unlocked and self._unlocked != _state(self.path):
+    @contextmanager
+    def _block(self, begin: str, commit: str, *undo: str) -> Iterator[None]:
+        """Run the body between two statements, and undo it if it raises."""
+        self._execute(begin)
+        self._depth += 1
+        try:
+            yield
+            self._check_active()
+            self._execute(commit)
+        except BaseException:
+            self._undo(undo)
+            raise
+        finally:
+            self._depth -= 1
+
+    def _execute(self, statement: str) -> None:
+        with _readable_errors(self.path):
+            self.db.execute(statement)
+
+    def _undo(self, statements: Sequence[str]) -> None:
+        if not self.db.in_transaction:
+            return
+        try:
+            for statement in statements:
+                self.db.execute(statement)
+        except sqlite3.Error:  # the savepoint cannot be restored
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a snapshot or a transaction is open."""
+        return self._depth > 0
+
+    def _check_active(self) -> None:
+        """Raise OSError if SQLite rolled back the open transaction, as after a full disk."""
+        if self._depth and not self.db.in_transaction:
             raise OSError(
-                f"{self.path}: the index was changed while it was read where it may not be "
-                "written; open it again"
+                f"{self.path}: an earlier error undid the whole transaction, so nothing from it "
+                "was stored; repeat the transaction"
             )
 
-    def header(self) -> Header:
+    def merge_log(self, wait: float | None = None) -> None:
+        """Merge the log into the file, which then has all data, unless others prevent it.
+
+        `wait` is the number of seconds to wait for another writer. That writer merges the log too.
+        """
+        if self._unlocked or self._depth or not _size(self._log):
+            return
+        with suppress(OSError), self._alone(self._timeout if wait is None else wait):
+            self._merge(_PATIENCE)
+
+    def _merge(self, patience: float) -> None:
+        """Merge the log; wait for readers for `patience` seconds.
+
+        Errors are ignored: all data are in the log, and the next call tries again.
+        """
+        with suppress(sqlite3.Error):
+            self.db.execute(f"PRAGMA busy_timeout = {int(1000 * patience)}")
+            try:
+                self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                self.db.execute(f"PRAGMA busy_timeout = {int(1000 * self._timeout)}")
+
+    def data_version(self) -> int:
+        """Return a number that changes whenever another connection writes to the file."""
+        self._check_unmodified()
+        self._check_active()
+        with _readable_errors(self.path):
+            return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+
+    def _check_unmodified(self) -> None:
+        if self._unlocked and self._unlocked != _file_state(self.path):
+            raise OSError(
+                f"{self.path}: the index was changed while it was open read-only; open it again"
+            )
+
+    def header(self) -> IndexHeader:
         """Read and check the header."""
-        with _plain_errors(self.path):
+        with _readable_errors(self.path):
             try:
                 found = dict(self.db.execute("SELECT key, value FROM meta"))
             except sqlite3.OperationalError as error:
                 if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
                     raise
-                found = {}  # no such table: somebody else's database
-            except MemoryError:  # what SQLite makes of some damage to its own tables
+                found = {}  # no such table: another program's database
+            except MemoryError:  # raised by SQLite for some damage to its schema
                 raise self.damaged("its schema") from None
         if found.get("format") != _FORMAT:
             raise ValueError(f"{self.path}: not a bitprint index")
@@ -226,40 +364,47 @@ class IndexFile:
             raise self.damaged("its header")
         if expected != str(checksum(*sorted(found.items()))):
             raise self.damaged("its header")
-        known = [field.name for field in fields(Header) if field.name in found]
+        known = [field.name for field in fields(IndexHeader) if field.name in found]
         try:
-            header = Header(**{name: json.loads(found[name]) for name in known})
-        except (TypeError, ValueError, RecursionError):  # a field is missing, or no JSON
+            header = IndexHeader(**{name: json.loads(found[name]) for name in known})
+        except (TypeError, ValueError, RecursionError):  # missing field or invalid JSON
             raise self.damaged("its header") from None
-        if not _is_possible(header):
+        if not _is_valid(header):
             raise self.damaged("its header")
         return header
 
-    def write_header(self, header: Header) -> None:
+    def write_header(self, header: IndexHeader) -> None:
         """Write the header, inside a transaction."""
         _write_header(self.db, header)
 
     def damaged(self, what: str) -> ValueError:
-        """Describe damage that a check found."""
+        """Return the error for damage that a check found."""
         return ValueError(
-            f"{self.path}: the file is damaged ({what} does not check out); restore it from a copy"
+            f"{self.path}: the file is damaged ({what} failed verification); restore it from a "
+            "backup"
         )
 
 
-class _State(NamedTuple):
-    """What tells that a file was changed."""
+class _FileState(NamedTuple):
+    """File attributes that change when the file is written."""
 
-    file: int
-    changed: int
+    inode: int
+    modified: int
     size: int
     log: int
-    """Bytes of its log."""
+    """Size of its log in bytes."""
 
 
-def _state(path: Path) -> _State:
-    facts, log = path.stat(), _log_of(path.resolve())
-    size = log.stat().st_size if log.exists() else 0
-    return _State(facts.st_ino, facts.st_mtime_ns, facts.st_size, size)
+def _file_state(path: Path) -> _FileState:
+    stat, log = path.stat(), _log_of(path.resolve())
+    return _FileState(stat.st_ino, stat.st_mtime_ns, stat.st_size, _size(log))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _log_of(path: Path) -> Path:
@@ -268,12 +413,12 @@ def _log_of(path: Path) -> Path:
 
 def _not_writable(path: Path, reason: object) -> PermissionError:
     return PermissionError(
-        f"{path}: the index or its folder may not be written ({reason}); change their permissions"
+        f"{path}: the index or its folder is not writable ({reason}); change their permissions"
     )
 
 
 def checksum(*values: object) -> int:
-    """CRC-32 of values as SQLite stores them, their types and lengths included.
+    """Return the CRC-32 of values as SQLite stores them, including their types and lengths.
 
     Examples
     --------
@@ -288,15 +433,15 @@ def checksum(*values: object) -> int:
     return crc
 
 
-def _write_header(db: sqlite3.Connection, header: Header) -> None:
+def _write_header(db: sqlite3.Connection, header: IndexHeader) -> None:
     rows = {key: json.dumps(value) for key, value in asdict(header).items()}
     rows |= {"format": _FORMAT, "version": str(_VERSION)}
     rows["checksum"] = str(checksum(*sorted(rows.items())))
     db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows.items())
 
 
-def _is_possible(header: Header) -> bool:
-    """Whether an index could say this of itself; its checksum only says that nobody slipped."""
+def _is_valid(header: IndexHeader) -> bool:
+    """Return whether the fields are consistent; a crafted file may have a valid checksum."""
     names = ("bits", "generation", "compacted", "total", "live", "attached")
     numbers = [getattr(header, name) for name in names]
     return (
@@ -309,33 +454,16 @@ def _is_possible(header: Header) -> bool:
     )
 
 
-def _put(draft: Path, path: Path) -> None:
-    """Give a file its name if nothing has that name yet.
-
-    A link appears at once and whole, so that a process that is killed on the way leaves no index,
-    or all of it.
-    """
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links, such as exFAT
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
-        draft.replace(path)
-
-
 def _exists_already(path: Path) -> FileExistsError:
-    return FileExistsError(
-        f"{path}: exists already; open it, or create the index under another name"
-    )
+    return FileExistsError(f"{path}: exists already; open it or choose another name")
 
 
 def _authorize(
     action: int, _first: str | None, second: str | None, _schema: str | None, source: str | None
 ) -> int:
-    """Allow what this package asks for, and nothing that the file itself brings along.
+    """Deny SQL that comes from the file itself, such as views and triggers.
 
-    A stranger's file may have a view in place of a table, or a trigger, that never ends.
+    A crafted file may define a view or a trigger that never terminates.
     """
     foreign = source is not None or action == sqlite3.SQLITE_RECURSIVE
     if foreign or (action == sqlite3.SQLITE_FUNCTION and second not in _FUNCTIONS):
@@ -343,41 +471,79 @@ def _authorize(
     return sqlite3.SQLITE_OK
 
 
-def _check_is_database(path: Path) -> None:
+def _identity(stat: os.stat_result) -> _Identity:
+    return stat.st_dev, stat.st_ino
+
+
+def _register(path: Path) -> _Identity:
+    """Check that a path leads to a database, and count it as open in this process."""
     if not path.exists():
         raise no_such_index(path)
     if not path.is_file():
         raise ValueError(f"{path}: not a file, so not a bitprint index")
+    with _opening:
+        identity = _identity(path.stat())
+        if not _open_here[identity]:
+            _check_first_bytes(path)
+        _open_here[identity] += 1
+    return identity
+
+
+def _check_first_bytes(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(20)
     if not start.startswith(_MAGIC):
-        raise ValueError(f"{path}: not a bitprint index, or one cut off at its beginning")
-    if not {*start[18:20]} <= {1, 2}:  # the versions of the format that SQLite writes and reads
+        raise ValueError(f"{path}: not a bitprint index, or truncated")
+    if not {*start[18:20]} <= {1, 2}:  # SQLite's file format versions for writing and reading
         raise ValueError(
-            f"{path}: the file is damaged (its first bytes do not check out); restore it from a "
-            "copy"
+            f"{path}: the file is damaged (its first bytes failed verification); restore it from "
+            "a backup"
         )
 
 
+def _check_descriptors(path: Path) -> None:
+    """Raise an OSError if no further file can be opened, which SQLite does not distinguish."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            return
+        readable = OSError(f"{path}: too many open files; raise the limit (ulimit -n)")
+        readable.errno = error.errno
+        raise readable from error
+
+
+def _moved(path: Path) -> OSError:
+    return OSError(
+        f"{path}: the index was deleted, moved or replaced while it was open; open it again"
+    )
+
+
+def _busy(path: Path) -> TimeoutError:
+    return TimeoutError(
+        f"{path}: another process is writing to this index; try again when it has finished"
+    )
+
+
 @contextmanager
-def _plain_errors(path: Path) -> Iterator[None]:
-    """Say in one sentence what SQLite reports by number."""
+def _readable_errors(path: Path) -> Iterator[None]:
+    """Replace SQLite errors by errors that name the file, the cause and the remedy."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise TimeoutError(
-                f"{path}: another writer holds the index; try again when it is done"
-            ) from error
+            raise _busy(path) from error
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             raise OSError(
-                f"{path}: the disk failed or is full ({error}), so nothing of this call was "
+                f"{path}: the disk failed or is full ({error}), and nothing from this call was "
                 "stored; free some space and try again"
             ) from error
+        if code == sqlite3.SQLITE_CANTOPEN:
+            _check_descriptors(path)
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             raise _not_writable(path, error) from error
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{path}: the file is damaged ({reason}); restore it from a copy"
+            f"{path}: the file is damaged ({reason}); restore it from a backup"
         ) from error

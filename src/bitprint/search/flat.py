@@ -1,7 +1,7 @@
-"""Exact Hamming search by scanning all codes, on every core.
+"""Exact Hamming search by a scan of all codes on all cores.
 
-Codes are 64-bit words: those of the queries row by row, (Q, W), those of the database plane by
-plane, (W, N), so that the inner loops run along the database.
+Codes are 64-bit words. Queries are stored row by row, (Q, W), the database plane by plane, (W, N),
+so that the inner loops run along the database.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.parallel import on_every_core, thread_count
 from bitprint.search.kernels import count_within, place_within, scan_nearest
-from bitprint.words import Words
+from bitprint.utils.parallel import on_every_core, thread_count
+from bitprint.utils.words import Words
 
-_QUERIES = 128  # queries that share one pass over the database
-_FEW = 32  # queries per core below which a pass is bound by memory: then the database is split
-_SMALL = 1 << 22  # comparisons that take less time than starting threads
+_QUERIES = 128  # queries per pass over the database
+_FEW = 32  # with fewer queries per core, a scan is memory-bound and the database is split instead
+_SMALL = 1 << 22  # fewer comparisons take less time than starting threads
 
 
 def nearest(
@@ -26,27 +26,27 @@ def nearest(
     Parameters
     ----------
     queries : ndarray of uint64, shape (Q, W)
-        As `bitprint.words.as_words` gives them.
+        The queries, as returned by `bitprint.utils.words.as_words`.
     planes : ndarray of uint64, shape (W, capacity)
-        The database, as `as_planes` gives it; its first `count` columns are codes.
+        The database, as returned by `as_planes`; the first `count` columns are codes.
     count : int
-        How many codes there are.
+        Number of codes.
     k : int
-        How many neighbours to find, at least 1.
+        Number of neighbors to find, an integer >= 1.
     alive : ndarray of uint8, shape (count,), or None
-        Codes marked 0 are passed over; None where every code counts.
+        Codes with a 0 are skipped; None searches all codes.
 
     Returns
     -------
     positions : ndarray of int64, shape (Q, k)
-        Ordered by distance, then by position; -1 where there are fewer than k codes.
+        Ordered by distance, then by position; padded with -1 if there are fewer than k codes.
     distances : ndarray of int32, shape (Q, k)
-        Likewise.
+        The distances at these positions, padded with -1.
 
     Examples
     --------
     >>> packed = np.array([[0b1111], [0b0001], [0b0011], [0b0001]], np.uint8)
-    >>> from bitprint.words import as_planes, as_words
+    >>> from bitprint.utils.words import as_planes, as_words
     >>> positions, distances = nearest(as_words(packed[:1]), as_planes(packed), 4, 3, None)
     >>> positions.tolist(), distances.tolist()
     ([[0, 2, 1]], [[0, 2, 3]])
@@ -59,12 +59,12 @@ def nearest(
     def scan(rows: slice, codes: slice) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         return scan_nearest(queries[rows], planes, marks, codes.start, codes.stop, k)
 
-    everyone, everything = slice(0, len(queries)), slice(0, count)
+    all_queries, all_codes = slice(0, len(queries)), slice(0, count)
     if len(queries) * count <= _SMALL:
-        return scan(everyone, everything)
+        return scan(all_queries, all_codes)
     if len(queries) < _FEW * cores:
-        return _merge(on_every_core(lambda codes: scan(everyone, codes), count, count), k)
-    parts = on_every_core(lambda rows: scan(rows, everything), len(queries), _QUERIES)
+        return _merge(on_every_core(lambda codes: scan(all_queries, codes), count, count), k)
+    parts = on_every_core(lambda rows: scan(rows, all_codes), len(queries), _QUERIES)
     positions, distances = zip(*parts, strict=True)
     return np.concatenate(positions), np.concatenate(distances)
 
@@ -72,24 +72,24 @@ def nearest(
 def within(
     queries: Words, planes: Words, count: int, radius: int, alive: NDArray[np.uint8] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """Find every code at most `radius` away from each query.
+    """Find all codes within Hamming distance `radius` of each query.
 
-    One scan counts the matches by distance, which says where each of them belongs; a second scan
-    puts them there. `queries`, `planes`, `count` and `alive` are those of `nearest`.
+    A first scan counts the matches by distance, which gives the output offset of each match; a
+    second scan writes the matches. `queries`, `planes`, `count` and `alive` are those of `nearest`.
 
     Returns
     -------
     offsets : ndarray of int64, shape (Q + 1,)
-        The matches of query q are those from offsets[q] to offsets[q + 1].
+        Query q has the matches from offsets[q] up to offsets[q + 1].
     positions : ndarray of int64, shape (matches,)
         For each query ordered by distance, then by position.
     distances : ndarray of int32, shape (matches,)
-        Likewise.
+        The distances of the matches.
 
     Examples
     --------
     >>> packed = np.array([[0b1111], [0b0001], [0b0011], [0b0001]], np.uint8)
-    >>> from bitprint.words import as_planes, as_words
+    >>> from bitprint.utils.words import as_planes, as_words
     >>> offsets, positions, distances = within(as_words(packed[1:3]), as_planes(packed), 4, 1, None)
     >>> offsets.tolist(), positions.tolist(), distances.tolist()
     ([0, 3, 6], [1, 3, 2, 2, 1, 3], [0, 0, 1, 0, 1, 1])
@@ -99,12 +99,13 @@ def within(
     queries, planes, marks = check_arrays(queries, planes, count, alive)
     radius = min(radius, 64 * len(planes))
 
-    def tally(codes: slice) -> tuple[slice, NDArray[np.int64]]:
+    def count_matches(codes: slice) -> tuple[slice, NDArray[np.int64]]:
         return codes, count_within(queries, planes, marks, codes.start, codes.stop, radius)
 
     small = len(queries) * count <= _SMALL
-    parts = [tally(slice(0, count))] if small else on_every_core(tally, count, count)
-    counts = np.stack([tallied for _, tallied in parts], axis=2)  # (Q, radius + 1, parts)
+    whole = slice(0, count)
+    parts = [count_matches(whole)] if small else on_every_core(count_matches, count, count)
+    counts = np.stack([counted for _, counted in parts], axis=2)  # (Q, radius + 1, parts)
     ends = np.cumsum(counts.ravel()).reshape(counts.shape)
     cursors = np.ascontiguousarray(np.moveaxis(ends - counts, 2, 0))
     offsets = np.concatenate([[0], ends[:, -1, -1]])
@@ -130,7 +131,7 @@ def within(
 
 
 def warm_up() -> None:
-    """Compile the scans, or load them from the disk cache, so that no later search has to."""
+    """Compile the scans, or load them from the disk cache, before the first search."""
     word = np.zeros((1, 1), np.uint64)
     nearest(word, word, 1, 1, None)
     within(word, word, 1, 0, None)
@@ -139,25 +140,25 @@ def warm_up() -> None:
 def check_arrays(
     queries: Words, planes: Words, count: int, alive: NDArray[np.uint8] | None
 ) -> tuple[Words, Words, NDArray[np.uint8]]:
-    """Return queries, planes and marks as compiled loops take them, or raise a ValueError.
+    """Return queries, planes and marks as read-only arrays, or raise ValueError.
 
-    Those check no index, and whether an array may be written is a type to them.
+    The compiled loops do not check bounds, and Numba compiles them again for writeable arrays.
     """
     marks = np.empty(0, np.uint8) if alive is None else alive
     if queries.shape[1] != len(planes):
         raise ValueError(
-            f"queries of {queries.shape[1]} words do not compare with codes of {len(planes)}"
+            f"queries have {queries.shape[1]} words, but codes have {len(planes)} words"
         )
     if not 0 <= count <= planes.shape[1] or (alive is not None and len(alive) != count):
         raise ValueError(
-            f"{count} codes were announced, but there are {planes.shape[1]} columns of codes "
-            f"and {len(marks)} marks"
+            f"count is {count}, but there are {planes.shape[1]} columns of codes and "
+            f"{len(marks)} marks"
         )
     return _frozen(queries), _frozen(planes), _frozen(marks)
 
 
 def _frozen(array: NDArray) -> NDArray:
-    """Return a contiguous, read-only view (a copy only where it is not contiguous)."""
+    """Return a contiguous, read-only view; copy the array only if it is not contiguous."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
@@ -166,9 +167,9 @@ def _frozen(array: NDArray) -> NDArray:
 def _merge(
     parts: list[tuple[NDArray[np.int64], NDArray[np.int32]]], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Nearest codes of the whole database from those of its successive parts."""
+    """Merge the nearest codes of successive parts of the database."""
     positions = np.concatenate([found for found, _ in parts], axis=1)
     distances = np.concatenate([found for _, found in parts], axis=1)
-    keys = distances.view(np.uint32)  # -1, where a part had too few codes, comes last
+    keys = distances.view(np.uint32)  # padding (-1) sorts last
     order = np.argsort(keys, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(positions, order, 1), np.take_along_axis(distances, order, 1)

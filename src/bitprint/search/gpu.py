@@ -1,7 +1,7 @@
-"""Exact Hamming search on a GPU: the answers of `bitprint.search.flat`, from torch tensors.
+"""Exact Hamming search on a GPU, with the same results as `bitprint.search.flat`.
 
-The scan itself is a Triton kernel on a CUDA device. On any other device, plain torch operations
-give the same answers.
+On a CUDA device the scan is a Triton kernel. On other devices torch operations compute the same
+results.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ import torch
 from torch import Tensor
 
 from bitprint.codes import CodesLike
-from bitprint.devices import pick_device
 from bitprint.search.checks import check_codes
 from bitprint.search.index import Index
 from bitprint.search.matches import Matches, MatchesWithin, split_matches
-from bitprint.words import as_words
+from bitprint.utils.devices import pick_device
+from bitprint.utils.words import as_words
 
-_POSITION = 40  # bits of a found code below its distance
-_NONE = 2**63 - 1  # comes after every found code
-_ROOM = 1 << 16  # codes that a scan may find for each query
-_FIRST = 1 << 12  # codes in the first span, all of which are found
-_GROWTH = 32  # how much longer the next span is
-_QUERIES = 256  # queries at a time: what they find takes 128 MiB
-_PLAIN = 1 << 22  # distances that plain torch operations hold at a time
+# A match is one int64 key: its distance above the bits of its position.
+_POSITION = 40  # bits of the position
+_NONE = 2**63 - 1  # padding, sorts after every match
+_ROOM = 1 << 16  # matches that a scan can return per query
+_FIRST = 1 << 12  # codes in the first span, at most _ROOM
+_GROWTH = 32  # factor from one span to the next
+_QUERIES = 256  # queries per scan, whose matches take 128 MiB
+_PLAIN = 1 << 22  # distances in memory at a time without the kernel
 
 
 class GpuIndex:
-    """The codes of an index on a GPU, as they were when this was made.
+    """Copy of the codes of an index on a GPU; later changes of the index have no effect.
 
     Parameters
     ----------
     index : Index
-        Its codes are copied to the device: 8 bytes each for every 64 bits begun.
+        The index to copy. A code takes 8 bytes on the device per started 64 bits.
     device : str, default="auto"
-        "cuda", "cuda:1", "cpu"; "auto" takes a GPU where there is one.
+        "cuda", "cuda:1", "cpu"; "auto" uses a GPU if there is one.
 
     Examples
     --------
@@ -53,21 +54,21 @@ class GpuIndex:
         self.device = pick_device(device)
         self.path = index.path
         self.bits = index.bits
-        self._view = view = index._mirror.view(None)
-        self._planes = _to(view.planes[:, : view.count].view(np.int64), self.device)
-        self._alive = None if view.alive is None else _to(view.alive, self.device)
+        self._snapshot = stored = index._mirror.snapshot(None)
+        self._planes = _to(stored.planes[:, : stored.count].view(np.int64), self.device)
+        self._alive = None if stored.alive is None else _to(stored.alive, self.device)
 
     def __len__(self) -> int:
-        return self._view.count if self._alive is None else int(self._alive.sum())
+        return self._snapshot.count if self._alive is None else int(self._alive.sum())
 
     def search(self, codes: CodesLike, k: int = 10) -> Matches:
         """Find the k nearest codes of each query, as `Index.search` does."""
         positions, distances = nearest(self._queries(codes), self._planes, k, self._alive)
-        ids = self._view.ids_at(positions.cpu().numpy())
+        ids = self._snapshot.ids_at(positions.cpu().numpy())
         return Matches(ids, distances.cpu().numpy().astype(np.int32))
 
     def within(self, codes: CodesLike, radius: int = 2) -> MatchesWithin:
-        """Find every code at most `radius` away from each query, as `Index.within` does.
+        """Find all codes within Hamming distance `radius` of each query, as `Index.within` does.
 
         Examples
         --------
@@ -86,7 +87,7 @@ class GpuIndex:
         )
         return split_matches(
             offsets.cpu().numpy(),
-            self._view.ids_at(positions.cpu().numpy()),
+            self._snapshot.ids_at(positions.cpu().numpy()),
             distances.cpu().numpy().astype(np.int32),
         )
 
@@ -100,26 +101,26 @@ def nearest(
 ) -> tuple[Tensor, Tensor]:
     """Find the k nearest codes of each query.
 
-    The database is taken in spans, each much longer than those before it together. A span yields
-    only codes closer than the k-th nearest so far, because a later tie never wins: few, so that
-    putting them in order costs next to nothing. Should a span yield more than there is room for,
-    it is taken again in shorter ones.
+    The database is scanned in spans, each much longer than all previous spans together. A span
+    returns only codes that are closer than the k-th nearest code so far, because later ties lose.
+    These are few, so sorting them is cheap. If a span has more matches than there is room for, it
+    is scanned again in shorter spans.
 
     Parameters
     ----------
     queries : Tensor of int64, shape (Q, W)
-        Words, as `bitprint.words.as_words` gives them.
+        The queries, as returned by `bitprint.utils.words.as_words`.
     planes : Tensor of int64, shape (W, N)
-        The database, as `bitprint.words.as_planes` gives it, on the same device.
+        The database, as returned by `bitprint.utils.words.as_planes`, on the same device.
     k : int
-        How many neighbours to find, at least 1.
+        Number of neighbors to find, an integer >= 1.
     alive : Tensor of uint8, shape (N,), optional
-        Codes marked 0 are passed over.
+        Codes with a 0 are skipped.
 
     Returns
     -------
     positions, distances : Tensor of int64, shape (Q, k)
-        Ordered by distance, then by position; -1 where there are fewer than k codes.
+        Ordered by distance, then by position; padded with -1 if there are fewer than k codes.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -134,12 +135,12 @@ def nearest(
 def within(
     queries: Tensor, planes: Tensor, radius: int, alive: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find every code at most `radius` away from each query.
+    """Find all codes within Hamming distance `radius` of each query.
 
     Returns
     -------
     offsets : Tensor of int64, shape (Q + 1,)
-        The matches of query q are those from offsets[q] to offsets[q + 1].
+        Query q has the matches from offsets[q] up to offsets[q + 1].
     positions, distances : Tensor of int64, shape (matches,)
         For each query ordered by distance, then by position.
     """
@@ -165,7 +166,7 @@ def _groups(queries: Tensor, size: int) -> tuple[Tensor, ...]:
 
 
 def _nearest(queries: Tensor, planes: Tensor, k: int, alive: Tensor | None) -> Tensor:
-    """The k nearest as found codes, shape (Q, k), padded with `_NONE`."""
+    """Return the keys of the k nearest codes, shape (Q, k), padded with `_NONE`."""
     count, farthest = planes.shape[1], 64 * len(planes)
     best = queries.new_full((len(queries), k), _NONE)
     start, length = 0, _FIRST
@@ -174,7 +175,7 @@ def _nearest(queries: Tensor, planes: Tensor, k: int, alive: Tensor | None) -> T
         stop = min(start + length, count)
         found, lost = _scan(queries, limits, planes, alive, (start, stop), _ROOM)
         if lost:
-            length //= _GROWTH  # no longer than what there is room for, it cannot yield too many
+            length //= _GROWTH  # a span of at most _ROOM codes always fits
             continue
         if found.shape[1]:
             best = torch.cat([best, found], 1).topk(k, largest=False, sorted=True).values
@@ -190,9 +191,14 @@ def _scan(
     span: tuple[int, int],
     room: int,
 ) -> tuple[Tensor, int]:
-    """Codes of a span closer than the limits, (Q, most found) padded with `_NONE`.
+    """Return the keys of the codes of a span that are closer than the limits.
 
-    Also how many codes of one query were lost, at most, for want of room.
+    Returns
+    -------
+    keys : Tensor of int64, shape (Q, most matches)
+        Padded with `_NONE`.
+    lost : int
+        The largest number of matches of one query that did not fit the room.
     """
     if not planes.is_cuda:
         return _scan_plainly(queries, limits, planes, alive, span)
@@ -214,7 +220,7 @@ def _scan_plainly(
     alive: Tensor | None,
     span: tuple[int, int],
 ) -> tuple[Tensor, int]:
-    """`_scan` by torch operations alone; there is room for everything."""
+    """Compute `_scan` with torch operations, without a limit on matches."""
     parts = [queries.new_empty(len(queries), 0)]
     step = max(1, _PLAIN // len(queries))
     for start in range(*span, step):
@@ -234,7 +240,7 @@ def _scan_plainly(
 
 
 def _ones(words: Tensor) -> Tensor:
-    """Number of ones in each 64-bit word: sums of neighbouring bits, pairs, nibbles, bytes."""
+    """Return the number of ones in each 64-bit word by summing bits, pairs, nibbles and bytes."""
     words = words - ((words >> 1) & 0x5555555555555555)
     words = (words & 0x3333333333333333) + ((words >> 2) & 0x3333333333333333)
     words = (words + (words >> 4)) & 0x0F0F0F0F0F0F0F0F
@@ -244,19 +250,19 @@ def _ones(words: Tensor) -> Tensor:
 def _check(queries: Tensor, planes: Tensor, alive: Tensor | None) -> None:
     if queries.ndim != 2 or planes.ndim != 2 or queries.shape[1] != len(planes):
         raise ValueError(
-            f"queries of shape {tuple(queries.shape)} do not compare with planes of shape "
-            f"{tuple(planes.shape)}: (Q, W) and (W, N) are wanted"
+            f"queries and planes must have shapes (Q, W) and (W, N), got {tuple(queries.shape)} "
+            f"and {tuple(planes.shape)}"
         )
     if queries.dtype != torch.int64 or planes.dtype != torch.int64:
-        raise ValueError(f"words are int64, got {queries.dtype} and {planes.dtype}")
+        raise ValueError(f"words must be int64, got {queries.dtype} and {planes.dtype}")
     if planes.stride(1) != 1 and planes.shape[1] > 1:
         raise ValueError("each plane must be contiguous")
     if alive is not None and alive.shape != planes.shape[1:]:
         raise ValueError(f"{planes.shape[1]} codes but {tuple(alive.shape)} marks")
     if planes.shape[1] >= 2**_POSITION:
-        raise ValueError(f"at most 2^{_POSITION} codes can be searched, got {planes.shape[1]}")
+        raise ValueError(f"planes must have fewer than 2^{_POSITION} codes, got {planes.shape[1]}")
 
 
 def _to(array: np.ndarray, device: torch.device) -> Tensor:
-    # A copy even on the CPU: the index goes on changing its own arrays.
+    # Copies even on the CPU, because the index continues to change its own arrays.
     return torch.tensor(array, device=device)

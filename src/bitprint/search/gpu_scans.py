@@ -1,10 +1,10 @@
-"""Triton scans over codes on a GPU: each lists the codes that are closer than a limit.
+"""Triton kernel that lists the codes closer to a query than a limit.
 
-A found code is one number, its distance times 2^40 plus its position, so that numbers in order
-are codes in order. Found codes come in no particular order.
+A match is one integer, its distance times 2^40 plus its position, so that sorted integers are
+matches in order. The kernel writes matches in no particular order.
 
-Counting bits wins here: on an H200, products of int8 signs on the tensor cores, with the same
-limits, took 3 to 4 times as long for 128 queries.
+Bit counting is the faster method: on an H200, int8 matrix products on the tensor cores with the
+same limits took 3 to 4 times as long for 128 queries.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_CODES = (1024, 4)  # codes and warps of one block; the fastest of six on an H200
+_CODES = (1024, 4)  # codes and warps per block; the fastest of six settings on an H200
 
 
 def scan(
@@ -32,17 +32,17 @@ def scan(
     queries : Tensor of int64, shape (Q, W)
         Words of the queries.
     limits : Tensor of int32, shape (Q,)
-        A code is found if its distance is below this.
+        A code is a match if its distance is less than the limit.
     planes : Tensor of int64, shape (W, N)
         Words of the database, plane by plane.
     alive : Tensor of uint8, shape (N,), or None
-        Codes marked 0 are passed over.
+        Codes with a 0 are skipped.
     span : (int, int)
-        First position, and the one after the last.
+        First position and end position.
     counts : Tensor of int32, shape (Q,)
-        Zeros; becomes how many codes were found, also those beyond the room in `found`.
+        Output, initially zeros: the number of matches, including those that do not fit `found`.
     found : Tensor of int64, shape (Q, room)
-        Where they are written.
+        Output: the matches.
     """
     start, stop = span
     block, warps = _CODES
@@ -50,7 +50,7 @@ def scan(
         queries,
         limits,
         planes,
-        counts if alive is None else alive,  # not read where there are no marks
+        counts if alive is None else alive,  # not read unless MARKED
         counts,
         found,
         start,
@@ -89,7 +89,7 @@ def _scan(
     MARKED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Xor, count, compare: a block of codes against all queries in turn."""
+    """Compare a block of codes with all queries."""
     position = start + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = position < stop
     if MARKED:
@@ -103,7 +103,7 @@ def _scan(
             )
             distance += _ones(word ^ tl.load(queries + q * WORDS + w))
         closer = inside & (distance < tl.load(limits + q))
-        if tl.max(closer.to(tl.int32), 0) != 0:  # seldom, once the limits are close
+        if tl.max(closer.to(tl.int32), 0) != 0:  # rare once the limits are tight
             slot = tl.atomic_add(counts + q + tl.zeros_like(distance), 1, mask=closer)
             entry = (distance.to(tl.int64) << 40) + position
             room = closer & (slot < found_stride)

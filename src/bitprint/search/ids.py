@@ -1,4 +1,4 @@
-"""Ids of an index: integers or strings, their bytes in the file, and the way back to positions."""
+"""Ids of an index: validation, serialization and lookup of positions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# int64, or Python strings in an array of objects.
+# An int64 array, or an object array of Python strings.
 Ids = NDArray[Any]
 Positions = NDArray[np.int64]
 
 IdList = Iterable[int] | Iterable[str]
-"""What a person gives as ids."""
+"""Ids as a caller passes them."""
 
 
 def as_ids(ids: IdList) -> Ids:
-    """Return ids as one array: int64, or objects that are all strings.
+    """Return ids as an int64 array or an object array of strings.
 
     Examples
     --------
@@ -27,12 +27,12 @@ def as_ids(ids: IdList) -> Ids:
     if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "i":
         return ids.astype(np.int64)
     if isinstance(ids, str | bytes):
-        raise ValueError(f"ids are a list of integers or of strings, got the single {ids!r}")
+        raise ValueError(f"ids must be a list of integers or strings, got the single {ids!r}")
     values: list[Any] = list(ids)
     if all(isinstance(value, str) for value in values):
         for value in values:
             if "\0" in value:
-                raise ValueError(f"the id {value!r} holds a null character, which ids may not")
+                raise ValueError(f"the id {value!r} contains a null character, which is invalid")
         array = np.empty(len(values), object)
         array[:] = [str(value) for value in values]
         return array
@@ -40,14 +40,14 @@ def as_ids(ids: IdList) -> Ids:
         try:
             return np.array([int(value) for value in values], np.int64)
         except OverflowError:
-            raise ValueError("integer ids lie between -2**63 and 2**63 - 1") from None
-    raise ValueError("ids are all integers or all strings")
+            raise ValueError("integer ids must be between -2**63 and 2**63 - 1") from None
+    raise ValueError("ids must be all integers or all strings")
 
 
 def next_ids(ids: Ids, count: int) -> Ids:
-    """Return the `count` numbers after the largest one among `ids`, in the kind of `ids`.
+    """Return `count` consecutive numbers after the largest number in `ids`, of the same kind.
 
-    An index without ids gets strings from "0".
+    For empty `ids`, the numbers are strings that start at "0".
 
     Examples
     --------
@@ -59,34 +59,34 @@ def next_ids(ids: Ids, count: int) -> Ids:
     if len(ids) and kind_of(ids) == "integer":
         first = max(int(ids.max()), -1) + 1
         return as_ids(range(first, first + count))
-    # Python refuses to read numbers of more than 4,300 digits.
+    # int() refuses strings of more than 4,300 digits.
     numbers = (int(i) for i in ids if i.isdecimal() and i.isascii() and len(i) < 1000)
     first = max(numbers, default=-1) + 1
     return as_ids([str(number) for number in range(first, first + count)])
 
 
 def kind_of(ids: Ids) -> str:
-    """Tell "integer" ids from "string" ids."""
+    """Return the kind of ids, "integer" or "string"."""
     return "string" if ids.dtype == object else "integer"
 
 
 def to_bytes(ids: Ids) -> bytes:
-    """Serialise ids: little-endian 64-bit integers, or UTF-8 separated by null characters."""
+    """Serialize ids as little-endian 64-bit integers or as null-separated UTF-8."""
     if ids.dtype == object:
-        # Names of files may hold bytes that are not text; Python keeps those as lone surrogates.
+        # File names may contain bytes that are not UTF-8; Python decodes those to surrogates.
         return "\0".join(ids).encode("utf-8", "surrogatepass")
     return ids.astype("<i8").tobytes()
 
 
 def from_bytes(data: bytes, kind: str) -> Ids:
-    """Undo `to_bytes`, for one id or more."""
+    """Deserialize ids written by `to_bytes`; there must be at least one."""
     if kind == "integer":
         return np.frombuffer(data, "<i8").astype(np.int64, copy=False)
     return np.array(data.decode("utf-8", "surrogatepass").split("\0"), object)
 
 
 def first_repeated(ids: Ids) -> object:
-    """Return an id that occurs twice, or None.
+    """Return an id that occurs more than once, or None.
 
     Examples
     --------
@@ -106,17 +106,17 @@ def first_repeated(ids: Ids) -> object:
 
 
 class IntegerLookup:
-    """Positions of integer ids, 16 bytes each, as sorted runs.
+    """Positions of integer ids in sorted runs, 16 bytes per id.
 
-    Each run is at least twice as long as the next, so that there are few of them and an id is
-    merged into a longer run only a few times, however small the batches that arrive.
+    Each run is at least twice as long as the next. The number of runs is therefore logarithmic,
+    and each id is merged only a logarithmic number of times, even for small batches.
     """
 
     def __init__(self) -> None:
         self._runs: list[tuple[Ids, Positions]] = []
 
     def extend(self, ids: Ids, first: int) -> None:
-        """Learn ids at the positions `first`, `first + 1`, and so on."""
+        """Add ids at the positions `first`, `first + 1`, and so on."""
         if not len(ids):
             return
         positions = np.arange(first, first + len(ids))
@@ -144,7 +144,7 @@ class StringLookup:
         self._positions: dict[str, int] = {}
 
     def extend(self, ids: Ids, first: int) -> None:
-        """Learn ids at the positions `first`, `first + 1`, and so on."""
+        """Add ids at the positions `first`, `first + 1`, and so on."""
         self._positions.update(zip(ids, range(first, first + len(ids)), strict=True))
 
     def find(self, ids: Ids) -> Positions:

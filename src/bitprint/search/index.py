@@ -1,4 +1,4 @@
-"""Index: codes, their ids, paths and labels in one durable file, searched exactly."""
+"""Local index: codes, ids, paths and labels in one durable file, with exact search."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from bitprint.arguments import check_whole
 from bitprint.codes import Codes, CodesLike
 from bitprint.search import attachments as attached
-from bitprint.search import plain
+from bitprint.search import numpy_scan
 from bitprint.search.checks import add_numbered, check_batch, check_codes, check_length
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
-from bitprint.search.file import Header, IndexFile
+from bitprint.search.file import IndexFile, IndexHeader
 from bitprint.search.ids import IdList, as_ids
 from bitprint.search.matches import Matches, MatchesWithin, split_matches
 from bitprint.search.mirror import Mirror
-from bitprint.words import as_words
+from bitprint.search.promises import Promise
+from bitprint.utils.arguments import check_whole
+from bitprint.utils.words import as_words
 
 if TYPE_CHECKING:
     from bitprint.search.mih_choice import MultiIndex
@@ -31,22 +32,23 @@ __all__ = ["Index", "Matches", "MatchesWithin"]
 
 
 class Index(Closable):
-    """Codes of 1 to 1,024 bits in one file, with exact search by Hamming distance.
+    """Index of codes of 1 to 1,024 bits in one file, with exact search by Hamming distance.
 
-    Made by `Index.create` or `Index.open`. What `add`, `remove` and `compact` did is on disk when
-    they return, and none of them is ever half done, whenever the process or the machine stops.
-    Any number of processes and threads may search while one adds: each search sees what had
-    been written when it began. Other writers wait for their turn.
+    Use `Index.create` or `Index.open` to get an index. `add`, `remove` and `compact` are atomic and
+    durable: their changes are on disk when they return, and a crash of the process or the machine
+    never leaves a partial change. Any number of processes and threads can search while one writes.
+    Each search sees the data committed before it started. Other writers wait.
 
-    An open index takes 8 bytes per code for every 64 bits begun, plus 9 bytes for the id and a
-    mark, plus the Python strings where ids are strings (some 50 bytes and their length). The first
-    `add`, `remove` or `items` of a process builds a table of ids: 16 bytes more per code, or some
-    100 for strings. From half a million codes on, searches that would gain by it build tables of
-    substrings (multi-index hashing): the same answers for 4 to 8 bytes more per code for each
-    log2(N) bits begun, which is 15 bytes for 64 bits at ten million codes.
+    An open index takes 8 bytes of memory per code and started 64 bits, plus 9 bytes per code for
+    the id and a flag, plus the Python strings if ids are strings (about 50 bytes plus their
+    length). The first `add`, `remove` or `items` builds an id lookup of 16 more bytes per code, or
+    about 100 for strings. From half a million codes on, searches build tables of substrings
+    (multi-index hashing) when these save time. The results are the same. The tables take 4 to 8
+    bytes per code for each started log2(N) bits, for example 15 bytes per code for ten million
+    codes of 64 bits.
 
-    While it is in use, the index keeps two files beside it, with `-wal` and `-shm` added to its
-    name. They are part of it; closing the index folds them back.
+    While an index is open, it has two more files with `-wal` and `-shm` appended to its name. They
+    are part of the index, and are merged into it when it is closed.
 
     Examples
     --------
@@ -67,9 +69,11 @@ class Index(Closable):
     [['b']]
     """
 
+    promises = frozenset(Promise)
+
     def __init__(self, mirror: Mirror) -> None:
         if not isinstance(mirror, Mirror):
-            raise ValueError("make an index by Index.create(path, bits) or Index.open(path)")
+            raise ValueError("use Index.create(path, bits) or Index.open(path) to get an index")
         self._mirror = mirror
         self.path = mirror.path
         self.bits = mirror.header.bits
@@ -85,42 +89,42 @@ class Index(Closable):
         attachments: Mapping[str, bytes] | None = None,
         timeout: float = 30.0,
     ) -> Index:
-        """Make an empty index at a path where nothing is yet.
+        """Create an empty index at a path that does not exist yet.
 
         Parameters
         ----------
         path : path
-            The file; a name that ends in `.bp` by custom.
+            The file, by convention with the suffix `.bp`.
         bits : int
-            The length of the codes, 1 to 1,024.
+            Code length, 1 to 1,024.
         model : str, optional
-            The identity of the hasher whose codes the index will hold.
+            Identity of the hasher that computes the codes.
         attachments : dict of str to bytes, optional
-            What `attach` would write, there from the beginning.
+            Attachments to store from the beginning, see `attach`.
         timeout : float, default=30.0
-            Seconds to wait for another writer before giving up.
+            Seconds to wait for another writer before TimeoutError is raised.
         """
         contents = attachments or {}
-        header = Header(check_length(bits), model, attached=len(contents))
+        header = IndexHeader(check_length(bits), model, attached=len(contents))
         fill = partial(attached.write, contents=contents) if contents else None
         IndexFile.create(Path(path), header, fill)
         return cls.open(path, timeout=timeout)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, timeout: float = 30.0) -> Index:
-        """Open an index; every code is read and its checksum verified.
+        """Open an index, read all codes and verify their checksums.
 
         Raises
         ------
         FileNotFoundError
-            If there is no such file.
+            If the file does not exist.
         ValueError
-            If it is not an index, is damaged, or was made by a newer version of bitprint.
+            If the file is not an index, is damaged, or was written by a newer version of bitprint.
         """
         return cls(Mirror(Path(path), timeout))
 
     def close(self) -> None:
-        """Close the file; the index is of no use afterwards.
+        """Close the file; later calls of other methods raise ValueError.
 
         Examples
         --------
@@ -152,24 +156,25 @@ class Index(Closable):
         paths: Iterable[str | os.PathLike[str] | None] | None = None,
         labels: Iterable[Iterable[str]] | None = None,
     ) -> None:
-        """Add codes: all of them or, if anything fails, none; on disk on return.
+        """Add codes in one durable transaction: all of them or, on an error, none.
 
-        An id that the index holds already is replaced, and counts as inserted now.
+        A code whose id is already in the index replaces the earlier code and moves to the end of
+        the insertion order.
 
         Parameters
         ----------
         ids : iterable of int or of str, length N, optional
-            All different; the first batch decides whether the index has integers or strings.
-            `index.add(codes)` numbers the codes itself: consecutive numbers after the largest
-            number among the ids of the index, from 0 if there is none, as strings ("0", "1", ...)
-            or, in an index of integers, as integers. `index.ids()[-N:]` returns them. It reads
-            all ids of the index with every call.
+            Unique ids. The first batch determines whether the index has integer or string ids.
+            Without ids, `index.add(codes)` numbers the codes consecutively, starting after the
+            largest number among the ids of the index, or at 0. The numbers are strings ("0", "1",
+            ...), or integers in an index with integer ids; `index.ids()[-N:]` returns them. Each
+            such call reads all ids of the index.
         codes : Codes, or array_like of -1 and +1, shape (N, bits)
-            N codes of as many bits as the index has.
+            Codes of the length of the index.
         paths : iterable of str, path or None, length N, optional
-            Where each image lies.
+            The file of each image.
         labels : iterable of iterables of str, length N, optional
-            The names of the labels of each image: none, one or several.
+            The labels of each image: none, one or several.
 
         Examples
         --------
@@ -189,9 +194,9 @@ class Index(Closable):
             self._mirror.add(new, codes.packed, items)
 
     def remove(self, ids: IdList) -> None:
-        """Remove codes: all of them or, if an id is unknown, none; on disk on return.
+        """Remove codes in one durable transaction: all of them or, if an id is unknown, none.
 
-        Their space comes back with `compact`.
+        `compact` frees their space.
 
         Examples
         --------
@@ -210,10 +215,10 @@ class Index(Closable):
             self._mirror.remove(old)
 
     def compact(self) -> None:
-        """Rewrite the file without removed codes and with small batches joined.
+        """Rewrite the file without removed codes and with small batches merged.
 
-        Answers stay the same. Worth its time after many removals, or after many small batches,
-        which make the index slower to open.
+        Search results stay the same. Call it after many removals, or after many small batches,
+        which slow down opening the index.
         """
         self._mirror.compact()
 
@@ -223,52 +228,54 @@ class Index(Closable):
         Parameters
         ----------
         codes : Codes, or array_like of -1 and +1, shape (Q, bits)
-            Q queries.
+            The queries.
         k : int, default=10
-            How many to find.
+            Number of codes to return per query.
         label : str, optional
-            Consider only codes that carry this label.
+            Search only codes with this label.
 
         Returns
         -------
         Matches
-            Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, ties by
-            insertion; padded where the index has fewer codes.
+            Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, then by
+            insertion; padded if there are fewer than k codes.
         """
         codes = check_codes(self.path, self.bits, codes)
         k = check_whole("k", k, 1)
-        view = self._mirror.view(label)
+        stored = self._mirror.snapshot(label)
         queries = as_words(codes.packed)
-        if plain.suffices(len(queries), view.count):
-            positions, distances = plain.nearest(queries, view.planes, view.count, k, view.alive)
+        if numpy_scan.suffices(len(queries), stored.count):
+            positions, distances = numpy_scan.nearest(
+                queries, stored.planes, stored.count, k, stored.alive
+            )
         else:
-            positions, distances = self._multi_index.nearest(queries, view, k, label)
-        return Matches(view.ids_at(positions), distances)
+            positions, distances = self._multi_index.nearest(queries, stored, k, label)
+        return Matches(stored.ids_at(positions), distances)
 
     def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
-        """Find every code at most `radius` away from each query.
+        """Find all codes within Hamming distance `radius` of each query.
 
         Parameters
         ----------
         codes : Codes, or array_like of -1 and +1, shape (Q, bits)
-            Q queries.
+            The queries.
         radius : int, default=2
             The largest distance, in bits.
         label : str, optional
-            Consider only codes that carry this label.
+            Search only codes with this label.
 
         Returns
         -------
         MatchesWithin
-            Unpacks to (ids, distances), each a list of Q arrays, ordered by distance, ties by
+            Unpacks to (ids, distances), each a list of Q arrays, ordered by distance, then by
             insertion.
         """
         codes = check_codes(self.path, self.bits, codes)
         radius = check_whole("radius", radius, 0)
-        view = self._mirror.view(label)
+        stored = self._mirror.snapshot(label)
         queries = as_words(codes.packed)
-        offsets, positions, distances = self._multi_index.within(queries, view, radius)
-        return split_matches(offsets, view.ids_at(positions), distances)
+        offsets, positions, distances = self._multi_index.within(queries, stored, radius)
+        return split_matches(offsets, stored.ids_at(positions), distances)
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""
@@ -276,8 +283,8 @@ class Index(Closable):
 
     def ids(self) -> NDArray[Any]:
         """Return the ids of all codes in insertion order: int64, or strings."""
-        view = self._mirror.view(None)
-        return view.ids.copy() if view.alive is None else view.ids[view.alive == 1]
+        stored = self._mirror.snapshot(None)
+        return stored.ids.copy() if stored.alive is None else stored.ids[stored.alive == 1]
 
     def codes(self, ids: IdList) -> Codes:
         """Return the code of each id, in order."""
@@ -288,12 +295,12 @@ class Index(Closable):
         return self._mirror.labels()
 
     def attach(self, contents: Mapping[str, bytes | None]) -> None:
-        """Keep named bytes in the file, or delete those that are None; on disk on return.
+        """Store named bytes in the index, in one durable transaction.
 
         Parameters
         ----------
         contents : dict of str to bytes or None
-            An attachment of a name that the index has already is replaced.
+            Attachments by name. Existing ones are replaced; None deletes an attachment.
 
         Examples
         --------
@@ -309,13 +316,18 @@ class Index(Closable):
             self._mirror.attach(contents)
 
     def attachments(self, prefix: str = "") -> dict[str, bytes]:
-        """Return the attachments whose names begin with `prefix`, ordered by name."""
+        """Return the attachments whose names start with `prefix`, ordered by name."""
         return self._mirror.attachments(prefix)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Make the changes inside of a `with` one: all of them or, if anything is raised, none.
+        """Group changes in a `with` statement: commit all of them or, on an error, none.
 
-        Other threads and processes see either state; `compact` is not for use inside.
+        Other threads and processes see the state before or after. `compact` cannot be called
+        inside.
+
+        If you catch the error of a call inside the statement, only that call has no effect. A
+        transaction inside another one is such a call. If the disk is full or fails, SQLite may undo
+        the whole transaction; all further calls inside it and its end then raise OSError.
 
         Examples
         --------
@@ -329,3 +341,21 @@ class Index(Closable):
         ([[1, 1, 1, -1]], {'size/a': b'1024'})
         """
         return self._mirror.transaction()
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read the same state in all calls inside a `with` statement, whatever others write.
+
+        Other writers do not wait. Changes through this object raise ValueError inside.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Index.create(f"{folder}/photos.bp", bits=4) as index:
+        ...         with Index.open(f"{folder}/photos.bp") as other, index.snapshot():
+        ...             other.add(["a"], Codes.from_signs([[1, 1, 1, -1]]))
+        ...             before = len(index)
+        ...         before, len(index)
+        (0, 1)
+        """
+        return self._mirror.frozen()

@@ -1,12 +1,12 @@
-"""Compiled scans over a database of codes: they release the GIL, and count instead of sorting.
+"""Compiled scans over a database of codes, with counting sort and without the GIL.
 
-A scan takes blocks of the database that stay in the first-level cache, and lets all queries take
-turns on each. Within a block it looks at groups of 64 codes: in nearly all of them no code is
-close enough for the query, which costs a vectorised xor, popcount and comparison.
+A scan processes the database in blocks that fit the first-level cache, and compares each block with
+all queries. Within a block it tests groups of 64 codes with a vectorized xor, popcount and
+comparison. In nearly all groups no code is close enough, and the group is skipped.
 
-Two habits keep these loops fast. Rows of arrays are not sliced but indexed, because a slice costs
-a reference count; and an index with an offset is unsigned, because a signed one might count from
-the end, and then the loop does not vectorise.
+Two rules keep these loops fast. Rows of arrays are indexed, not sliced, because a slice costs a
+reference count. Indices with an offset are unsigned, because signed indices may be negative, which
+prevents vectorization.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bitprint.popcount import popcount
-from bitprint.words import Words
+from bitprint.utils.popcount import popcount
+from bitprint.utils.words import Words
 
-_GROUP = 64  # codes compared at once: the outcome fits one word
-_BLOCK = 1024  # codes whose words and partial distances stay in the first-level cache
-_LIMIT, _CLOSER, _HELD = 0, 1, 2  # a query's state in the search for its nearest codes
+_GROUP = 64  # codes per group, whose comparison result fits one word
+_BLOCK = 1024  # codes whose words and partial distances fit the first-level cache
+_LIMIT, _CLOSER, _SIZE = 0, 1, 2  # columns of the state of a query in `scan_nearest`
 
 Marks = NDArray[np.uint8]
 Positions = NDArray[np.int64]
@@ -32,10 +32,11 @@ Counts = NDArray[np.int64]
 def scan_nearest(
     queries: Words, planes: Words, alive: Marks, start: int, stop: int, k: int
 ) -> tuple[Positions, Distances]:
-    """Find the k nearest of the codes start..stop: positions and distances, (Q, k), or -1.
+    """Find the k nearest of the codes start..stop.
 
-    A query holds candidates in the order of their positions, and accepts only what is closer than
-    its k-th nearest so far: a later tie never wins. The limit follows from a histogram.
+    Returns positions and distances of shape (Q, k), padded with -1. The candidates of a query are
+    stored in the order of their positions. A code is accepted only if it is closer than the k-th
+    nearest candidate, because later ties lose. A histogram of distances gives this limit.
     """
     capacity = 2 * min(k, stop - start) + _GROUP
     positions = np.empty((len(queries), capacity), np.int64)
@@ -52,19 +53,19 @@ def scan_nearest(
             at = block
             while at < end:
                 limit = states[q, _LIMIT]
-                at = _skip(queries, q, planes, block, end, at, limit, partial)
+                at = _next_group(queries, q, planes, block, end, at, limit, partial)
                 found = _compare(queries, q, planes, alive, block, end, at, limit, partial)
                 while found:
-                    position = at + _lowest(found)
+                    position = at + _lowest_bit(found)
                     found &= found - np.uint64(1)
                     distance = _distance(queries, q, planes, block, position, partial)
                     if distance < states[q, _LIMIT]:
-                        _hold(q, position, distance, k, states, histograms, positions, distances)
+                        _add(q, position, distance, k, states, histograms, positions, distances)
                 at += _GROUP
     best = np.full((len(queries), k), -1, np.int64)
     nearness = np.full((len(queries), k), -1, np.int32)
     for q in range(len(queries)):
-        _rank(q, states, histograms, positions, distances, best, nearness)
+        _sort(q, states, histograms, positions, distances, best, nearness)
     return best, nearness
 
 
@@ -82,10 +83,10 @@ def count_within(
             _add_planes(queries, q, planes, block, end, partial)
             at = block
             while at < end:
-                at = _skip(queries, q, planes, block, end, at, limit, partial)
+                at = _next_group(queries, q, planes, block, end, at, limit, partial)
                 found = _compare(queries, q, planes, alive, block, end, at, limit, partial)
                 while found:
-                    position = at + _lowest(found)
+                    position = at + _lowest_bit(found)
                     found &= found - np.uint64(1)
                     counts[q, _distance(queries, q, planes, block, position, partial)] += 1
                 at += _GROUP
@@ -103,7 +104,11 @@ def place_within(
     positions: Positions,
     distances: Distances,
 ) -> None:
-    """Write what `count_within` counted to where `cursors`, (Q, radius + 1), point; move them."""
+    """Write the matches that `count_within` counted.
+
+    `cursors`, shape (Q, radius + 1), are the output offsets by query and distance; they are
+    advanced.
+    """
     limit = cursors.shape[1]
     partial = np.zeros(_BLOCK, np.uint64)
     for block in range(start, stop, _BLOCK):
@@ -112,10 +117,10 @@ def place_within(
             _add_planes(queries, q, planes, block, end, partial)
             at = block
             while at < end:
-                at = _skip(queries, q, planes, block, end, at, limit, partial)
+                at = _next_group(queries, q, planes, block, end, at, limit, partial)
                 found = _compare(queries, q, planes, alive, block, end, at, limit, partial)
                 while found:
-                    position = at + _lowest(found)
+                    position = at + _lowest_bit(found)
                     found &= found - np.uint64(1)
                     distance = _distance(queries, q, planes, block, position, partial)
                     positions[cursors[q, distance]] = position
@@ -128,7 +133,7 @@ def place_within(
 def _add_planes(
     queries: Words, q: int, planes: Words, start: int, stop: int, partial: Words
 ) -> None:
-    """Distances of the codes start..stop over all words but the last: none if there is one."""
+    """Compute the distances of the codes start..stop over all words except the last."""
     last, first = len(planes) - 1, np.uint64(start)
     if last % 2:
         word = queries[q, 0]
@@ -136,7 +141,7 @@ def _add_planes(
             partial[i] = popcount(planes[0, first + i] ^ word)
     elif last:
         partial[: stop - start] = 0
-    for w in range(last % 2, last, 2):  # two at a time: half the traffic with `partial`
+    for w in range(last % 2, last, 2):  # two words per pass halve the traffic with `partial`
         word, other = queries[q, w], queries[q, w + 1]
         for i in range(np.uint64(stop - start)):
             ones = popcount(planes[w, first + i] ^ word)
@@ -144,7 +149,7 @@ def _add_planes(
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _skip(
+def _next_group(
     queries: Words,
     q: int,
     planes: Words,
@@ -154,9 +159,9 @@ def _skip(
     limit: int,
     partial: Words,
 ) -> int:
-    """Where, from `start` on, the first whole group begins that has a code closer than `limit`.
+    """Return the start of the first full group with a code closer than `limit`.
 
-    If there is none, where the whole groups end.
+    The search begins at `start`. Without such a group, return the end of the last full group.
     """
     last = len(planes) - 1
     word, bound = queries[q, last], np.uint64(limit)
@@ -187,15 +192,15 @@ def _compare(
     limit: int,
     partial: Words,
 ) -> np.uint64:
-    """Which codes of the group at `start` are closer than `limit`: bit i stands for start + i.
+    """Return a bit mask of the codes in the group at `start` that are closer than `limit`.
 
-    The last group of a block may be short, or empty.
+    Bit i is the code at start + i. The last group of a block may be shorter, or empty.
     """
     last = len(planes) - 1
     word, bound = queries[q, last], np.uint64(limit)
     first, before = np.uint64(start), np.uint64(start - block)
     found = np.uint64(0)
-    if start + _GROUP <= end:  # a constant number, so that the loop is unrolled
+    if start + _GROUP <= end:  # the constant length lets the compiler unroll the loop
         for i in range(np.uint64(_GROUP)):
             distance = partial[before + i] + popcount(planes[last, first + i] ^ word)
             found |= np.uint64(distance < bound) << i
@@ -219,13 +224,13 @@ def _distance(
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _lowest(word: np.uint64) -> np.int64:
-    """Position of the lowest bit that is set."""
+def _lowest_bit(word: np.uint64) -> np.int64:
+    """Return the position of the lowest set bit."""
     return np.int64(popcount(~word & (word - np.uint64(1))))
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _hold(
+def _add(
     q: int,
     position: np.int64,
     distance: np.int64,
@@ -235,25 +240,25 @@ def _hold(
     positions: Positions,
     distances: Distances,
 ) -> None:
-    """Add a code closer than the limit to a query's candidates, and lower the limit if it may."""
-    limit, closer, held = states[q, _LIMIT], states[q, _CLOSER], states[q, _HELD]
-    if held == positions.shape[1]:
-        held = _drop(k, q, limit, closer, positions, distances)
-    positions[q, held] = position
-    distances[q, held] = distance
+    """Add a candidate closer than the limit, and lower the limit if possible."""
+    limit, closer, size = states[q, _LIMIT], states[q, _CLOSER], states[q, _SIZE]
+    if size == positions.shape[1]:
+        size = _prune(k, q, limit, closer, positions, distances)
+    positions[q, size] = position
+    distances[q, size] = distance
     histograms[q, distance] += 1
     closer += 1
     while closer >= k:
         limit -= 1
         closer -= histograms[q, limit]
-    states[q, _LIMIT], states[q, _CLOSER], states[q, _HELD] = limit, closer, held + 1
+    states[q, _LIMIT], states[q, _CLOSER], states[q, _SIZE] = limit, closer, size + 1
 
 
 @njit(nogil=True, cache=True)
-def _drop(
+def _prune(
     k: int, q: int, limit: int, closer: int, positions: Positions, distances: Distances
 ) -> int:
-    """Keep the candidates closer than `limit` and, of those at it, the first; say how many."""
+    """Drop candidates that cannot be among the k nearest; return the number of those kept."""
     room = k - closer
     kept = 0
     for i in range(positions.shape[1]):
@@ -267,7 +272,7 @@ def _drop(
 
 
 @njit(nogil=True, cache=True)
-def _rank(
+def _sort(
     q: int,
     states: Counts,
     histograms: Counts,
@@ -276,14 +281,14 @@ def _rank(
     best: Positions,
     nearness: Distances,
 ) -> None:
-    """Order a query's candidates by distance, those of one distance as they were found."""
+    """Write the k nearest candidates of a query, by distance, then by position."""
     limit = states[q, _LIMIT]
     rank = 0
     for distance in range(limit + 1):
         items = histograms[q, distance]
         histograms[q, distance] = rank
         rank += items
-    for i in range(states[q, _HELD]):
+    for i in range(states[q, _SIZE]):
         distance = distances[q, i]
         rank = histograms[q, distance]
         if distance <= limit and rank < best.shape[1]:

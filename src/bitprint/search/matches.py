@@ -1,4 +1,4 @@
-"""Matches and MatchesWithin: what a search of any index finds."""
+"""Search results of all index back-ends."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 
 class Matches(NamedTuple):
-    """The nearest codes of each query, nearest first, ties in insertion order.
+    """Nearest codes of each query, ordered by distance, then by insertion.
 
-    Where fewer than k codes were found, the distance is -1, and the id is -1 or, in an index of
-    strings, None.
+    If fewer than k codes are found, the remaining distances are -1 and the remaining ids are -1,
+    or None for string ids.
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Matches(NamedTuple):
 
 
 class MatchesWithin(NamedTuple):
-    """Every code within the radius of each query, nearest first, ties in insertion order.
+    """All codes within the radius of each query, ordered by distance, then by insertion.
 
     Examples
     --------
@@ -55,19 +55,20 @@ class MatchesWithin(NamedTuple):
     ids: list[NDArray[Any]]
     """One array per query: int64, or strings."""
     distances: list[NDArray[np.int32]]
-    """One array per query, of the same lengths."""
+    """One array per query, of the same lengths as `ids`."""
 
 
 def split_matches(
     offsets: NDArray[np.int64], ids: NDArray[Any], distances: NDArray[np.int32]
 ) -> MatchesWithin:
-    """Give each of Q queries its part of all matches.
+    """Split concatenated matches by query.
 
     Parameters
     ----------
     offsets : ndarray of int64, shape (Q + 1,)
-        The matches of query q are those from offsets[q] to offsets[q + 1].
+        Query q has the matches from offsets[q] up to offsets[q + 1].
     ids, distances : ndarray, shape (matches,)
+        The matches of all queries, one query after the other.
 
     Examples
     --------

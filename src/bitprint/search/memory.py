@@ -1,4 +1,4 @@
-"""What an open index holds in memory: codes by planes, ids, and which codes are alive."""
+"""In-memory arrays of an open index: code planes, ids and removal flags."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from numpy.typing import NDArray
 
 from bitprint.search.chunks import Chunk, Flags, Packed
 from bitprint.search.ids import Ids, IntegerLookup, Positions, StringLookup
-from bitprint.words import as_words
+from bitprint.utils.words import as_words
 
 
 @dataclass(frozen=True)
-class View:
-    """What one search looks at; nothing that happens to the index later changes it.
+class Snapshot:
+    """The codes that one search reads; later changes of the index do not affect them.
 
-    planes : (W, capacity) words, ids : (count,), alive : (count,) bytes, or None if all are.
+    Parameters
+    ----------
+    planes : ndarray of uint64, shape (W, capacity)
+        The codes, plane by plane.
+    ids : ndarray, shape (count,)
+        int64, or strings.
+    alive : ndarray of uint8, shape (count,), or None
+        0 for removed codes; None if no code is removed.
     """
 
     planes: NDArray[np.uint64]
@@ -27,11 +34,11 @@ class View:
 
     @property
     def count(self) -> int:
-        """How many positions there are, those of removed codes included."""
+        """Number of positions, including those of removed codes."""
         return len(self.ids)
 
     def ids_at(self, positions: Positions) -> Ids:
-        """Return the ids at positions of any shape; -1 or None where the position is -1."""
+        """Return the ids at `positions` (of any shape); position -1 gives -1 or None."""
         missing = -1 if self.ids.dtype == np.int64 else None
         ids = np.full(positions.shape, missing, self.ids.dtype)
         found = positions >= 0
@@ -40,10 +47,10 @@ class View:
 
 
 class Memory:
-    """Arrays with room to grow; a position is a column, and columns are in insertion order.
+    """Growable arrays of codes in insertion order; a position is a column.
 
-    8 bytes per code for each 64 bits begun, 8 for an integer id and 1 for `alive`. A string id
-    takes 8 bytes and the Python string. The lookup of ids is built when it is first needed.
+    Each code takes 8 bytes per started 64 bits, 8 bytes for an integer id and 1 byte for `alive`.
+    A string id takes 8 bytes plus the Python string. The id lookup is built on first use.
     """
 
     def __init__(self, bits: int, kind: str | None) -> None:
@@ -58,7 +65,7 @@ class Memory:
         self._lookup: IntegerLookup | StringLookup | None = None
 
     def reserve(self, total: int) -> None:
-        """Make room for `total` codes, and for as many again if there was some already."""
+        """Make room for `total` codes; at least double the capacity when the arrays grow."""
         if total <= len(self._alive):
             return
         capacity = max(total, 2 * len(self._alive))
@@ -71,7 +78,7 @@ class Memory:
         self._planes, self._ids, self._alive = planes, ids, alive
 
     def append(self, chunk: Chunk, packed: Packed, ids: Ids) -> None:
-        """Take in the codes that follow, for which room was reserved."""
+        """Append a chunk, for which room must be reserved."""
         span = slice(chunk.first, chunk.first + chunk.size)
         self._planes[:, span] = as_words(packed).T
         self._ids[span] = ids
@@ -82,11 +89,11 @@ class Memory:
         if self._lookup is not None:
             self._lookup.extend(ids, chunk.first)
 
-    def bury(self, removed: Sequence[tuple[int, Flags]]) -> None:
-        """Mark removed codes: per chunk its first position and its flags."""
+    def mark_removed(self, removed: Sequence[tuple[int, Flags]]) -> None:
+        """Apply removal flags, given as pairs (first position of a chunk, flags)."""
         if not removed:
             return
-        self._alive = self._alive.copy()  # a search in another thread may be reading the old one
+        self._alive = self._alive.copy()  # other threads may still be searching the old array
         for first, flags in removed:
             span = slice(first, first + self.chunk_at(first).size)
             self.live -= int(np.count_nonzero(self._alive[span]))
@@ -94,31 +101,31 @@ class Memory:
             self.live += int(np.count_nonzero(self._alive[span]))
 
     def chunk_at(self, position: int) -> Chunk:
-        """Return the chunk that holds a position."""
+        """Return the chunk that contains a position."""
         return self.chunks[bisect_right(self.chunks, position, key=lambda chunk: chunk.first) - 1]
 
     def packed(self, positions: Positions) -> Packed:
-        """Return the codes at positions, packed as bytes."""
+        """Return the codes at `positions` as packed bytes."""
         words = np.ascontiguousarray(self._planes[:, positions].T)
         return np.ascontiguousarray(words.view(np.uint8)[:, : -(-self.bits // 8)])
 
-    def view(self) -> View:
-        """Return what a search needs."""
+    def snapshot(self) -> Snapshot:
+        """Return a snapshot for a search, without copying."""
         alive = self._alive[: self.count] if self.live < self.count else None
-        return View(self._planes, self._ids[: self.count], alive)
+        return Snapshot(self._planes, self._ids[: self.count], alive)
 
     @property
     def alive(self) -> Flags:
-        """One byte per position, 0 where the code is removed."""
+        """One byte per position, 0 if the code is removed."""
         return self._alive[: self.count]
 
     def find(self, ids: Ids) -> Positions:
-        """Return the positions at which ids live, -1 for those that do not."""
+        """Return the positions of ids, -1 for ids that are unknown or removed."""
         if self._lookup is None:
             self._lookup = StringLookup() if self.kind == "string" else IntegerLookup()
             self._lookup.extend(self._ids[: self.count], 0)
         positions = self._lookup.find(ids)
         known = np.flatnonzero(positions >= 0)
-        gone = known[self._alive[positions[known]] == 0]
-        positions[gone] = -1
+        removed = known[self._alive[positions[known]] == 0]
+        positions[removed] = -1
         return positions

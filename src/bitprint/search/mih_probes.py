@@ -1,13 +1,13 @@
 """Compiled probes into the tables of multi-index hashing.
 
-If a code is at most m * r + t away from a query, then one of its substrings 0..t is at most r
-away from the query's, or one of the others at most r - 1: else the distances would add up to
-more. So the tables are probed with more and more bits flipped, one table after the other, and
-after table t with r bits flipped, step m * r + t, every code within that distance was met.
+If a code is within distance m * r + t of a query, then one of its substrings 0..t is within
+distance r of the query's substring, or one of the other substrings within r - 1; otherwise the
+distances would add up to more. Step m * r + t therefore probes table t with r flipped bits, and
+after it every code within that distance has been found.
 
-A code that was met is one number, its key: the distance before the position. Keys are ordered as
-matches are. Most time goes by waiting for memory, hence buckets are looked up and codes compared
-many at once: then the waits overlap.
+A match is one integer, its key, with the distance above the bits of the position, so that sorted
+keys are matches in order. Most time is spent waiting for memory. Buckets are therefore looked up
+and codes compared in groups, so that memory accesses overlap.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bitprint.popcount import popcount
-from bitprint.search.mih_tables import Tables, substring
-from bitprint.words import Words
+from bitprint.search.mih_tables import SubstringTables, substring
+from bitprint.utils.popcount import popcount
+from bitprint.utils.words import Words
 
-PROBE = 2  # a bucket is looked up in two places, a code in one: the unit of work
-SHIFT = 32  # bits of a key that hold the position
-NEVER = np.int64(2**63 - 1)  # after every key
-_BUCKETS = 64  # looked up at once
-_CANDIDATES = 256  # compared at once
+PROBE = 2  # work of a bucket lookup, which reads two places; comparing a code is 1
+SHIFT = 32  # bits of the position in a key
+NO_KEY = np.int64(2**63 - 1)  # padding, sorts after every key
+_BUCKETS = 64  # buckets per group
+_CANDIDATES = 256  # codes per group
 
 Marks = NDArray[np.uint8]
 Keys = NDArray[np.int64]
@@ -34,7 +34,7 @@ Work = NDArray[np.int64]
 
 
 class _Buffer(NamedTuple):
-    """Buckets and codes that are being looked at."""
+    """Bounds of the buckets and the codes of the current group."""
 
     firsts: NDArray[np.int64]
     lasts: NDArray[np.int64]
@@ -44,24 +44,32 @@ class _Buffer(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def probe_nearest(
-    queries: Words, planes: Words, alive: Marks, count: int, tables: Tables, k: int, budget: int
+    queries: Words,
+    planes: Words,
+    alive: Marks,
+    count: int,
+    tables: SubstringTables,
+    k: int,
+    budget: int,
 ) -> tuple[Keys, Work]:
-    """Find the k nearest of `count` codes: their keys in order, (Q, k), and the work done, (Q,).
+    """Find the k nearest of `count` codes.
 
-    A query that would take more work than the budget is given up; its keys mean nothing.
+    Returns the sorted keys, shape (Q, k), and the work, shape (Q,). A query whose work would exceed
+    the budget is stopped, and its keys are invalid.
     """
-    keys = np.full((len(queries), k), NEVER)
+    keys = np.full((len(queries), k), NO_KEY)
     work = np.zeros(len(queries), np.int64)
-    met, buffer = np.empty(_CANDIDATES, np.int64), _new_buffer()
+    found, buffer = np.empty(_CANDIDATES, np.int64), _new_buffer()
     for q in range(len(queries)):
-        met, held = _meet_tail(queries, q, planes, alive, count, tables, NEVER, met, 0, buffer)
-        _keep(keys, q, met, held)
+        found, size = _scan_tail(queries, q, planes, alive, count, tables, NO_KEY, found, 0, buffer)
+        _update_heap(keys, q, found, size)
         for step in range(_steps(tables)):
-            met, held, work[q] = _step(
-                queries, q, planes, alive, tables, step, keys[q, 0], met, 0, work[q], budget, buffer
+            limit = keys[q, 0]
+            found, size, work[q] = _step(
+                queries, q, planes, alive, tables, step, limit, found, 0, work[q], budget, buffer
             )
-            _keep(keys, q, met, held)
-            # Only with every code at the k-th distance met is it known which of them come first.
+            _update_heap(keys, q, found, size)
+            # All codes at the k-th distance must be found to determine which come first.
             if work[q] > budget or keys[q, 0] >> SHIFT <= step:
                 break
         keys[q].sort()
@@ -74,36 +82,37 @@ def probe_within(
     planes: Words,
     alive: Marks,
     count: int,
-    tables: Tables,
+    tables: SubstringTables,
     radius: int,
     budget: int,
 ) -> tuple[Keys, NDArray[np.int64], Work]:
-    """Find every one of `count` codes within the radius.
+    """Find all of `count` codes within the radius.
 
-    Returns the keys of all queries, where those of each begin and end, (Q + 1,), and the work
-    done, (Q,). A query that would take more work than the budget is given up; its keys mean
-    nothing.
+    Returns the keys of all queries, their bounds, shape (Q + 1,), and the work, shape (Q,). A query
+    whose work would exceed the budget is stopped, and its keys are invalid.
     """
     limit = np.int64(radius + 1) << np.int64(SHIFT)
     ends = np.zeros(len(queries) + 1, np.int64)
     work = np.zeros(len(queries), np.int64)
-    met, buffer, held = np.empty(_CANDIDATES, np.int64), _new_buffer(), 0
+    found, buffer, size = np.empty(_CANDIDATES, np.int64), _new_buffer(), 0
     for q in range(len(queries)):
-        met, held = _meet_tail(queries, q, planes, alive, count, tables, limit, met, held, buffer)
+        found, size = _scan_tail(
+            queries, q, planes, alive, count, tables, limit, found, size, buffer
+        )
         for step in range(min(radius + 1, _steps(tables))):
-            met, held, work[q] = _step(
-                queries, q, planes, alive, tables, step, limit, met, held, work[q], budget, buffer
+            found, size, work[q] = _step(
+                queries, q, planes, alive, tables, step, limit, found, size, work[q], budget, buffer
             )
             if work[q] > budget:
                 break
-        met[ends[q] : held].sort()
-        ends[q + 1] = held
-    return met[:held], ends, work
+        found[ends[q] : size].sort()
+        ends[q + 1] = size
+    return found[:size], ends, work
 
 
 @njit(nogil=True, cache=True)
-def _steps(tables: Tables) -> int:
-    """Count the steps after which every code was met."""
+def _steps(tables: SubstringTables) -> int:
+    """Return the number of steps that find every code."""
     longest = np.max(np.diff(tables.starts))
     return int(len(tables.positions) * (longest + 1))
 
@@ -114,38 +123,44 @@ def _step(
     q: int,
     planes: Words,
     alive: Marks,
-    tables: Tables,
+    tables: SubstringTables,
     step: int,
     limit: np.int64,
-    met: Keys,
-    held: int,
+    found: Keys,
+    size: int,
     work: int,
     budget: int,
     buffer: _Buffer,
 ) -> tuple[Keys, int, int]:
-    """Probe one table with one number of flipped bits; add keys below the limit to those met."""
+    """Probe one table with one number of flipped bits, and append new keys below the limit."""
     r, t = step // len(tables.positions), step % len(tables.positions)
-    buckets = _choose(tables.starts[t + 1] - tables.starts[t], r)
+    buckets = _binomial(tables.starts[t + 1] - tables.starts[t], r)
     work += PROBE * buckets
     flips = (np.uint64(1) << np.uint64(r)) - np.uint64(1)
     for done in range(0, buckets, _BUCKETS):
         if work > budget:
             break
-        some = min(_BUCKETS, buckets - done)
-        flips, codes = _look_up(queries, q, tables, t, flips, some, buffer)
+        group = min(_BUCKETS, buckets - done)
+        flips, codes = _look_up(queries, q, tables, t, flips, group, buffer)
         work += codes
         if work <= budget:
-            met, held = _meet(
-                queries, q, planes, alive, tables, t, r, some, limit, met, held, buffer
+            found, size = _read_buckets(
+                queries, q, planes, alive, tables, t, r, group, limit, found, size, buffer
             )
-    return met, held, work
+    return found, size, work
 
 
 @njit(nogil=True, cache=True)
 def _look_up(
-    queries: Words, q: int, tables: Tables, t: int, flips: np.uint64, buckets: int, buffer: _Buffer
+    queries: Words,
+    q: int,
+    tables: SubstringTables,
+    t: int,
+    flips: np.uint64,
+    buckets: int,
+    buffer: _Buffer,
 ) -> tuple[np.uint64, int]:
-    """Note where some buckets begin and end; say which flips are next, and how many codes it is."""
+    """Store the bounds of a group of buckets; return the next flips and the number of codes."""
     own = substring(queries.T, q, tables.starts[t], tables.starts[t + 1])
     base, offsets = np.uint64(tables.bases[t]), tables.offsets
     firsts, lasts = buffer.firsts, buffer.lasts
@@ -159,87 +174,89 @@ def _look_up(
 
 
 @njit(nogil=True, cache=True)
-def _meet(
+def _read_buckets(
     queries: Words,
     q: int,
     planes: Words,
     alive: Marks,
-    tables: Tables,
+    tables: SubstringTables,
     t: int,
     r: int,
     buckets: int,
     limit: np.int64,
-    met: Keys,
-    held: int,
+    found: Keys,
+    size: int,
     buffer: _Buffer,
 ) -> tuple[Keys, int]:
-    """Go through the codes of the buckets that were looked up."""
+    """Compare the codes of the buckets that were looked up."""
     firsts, lasts, candidates = buffer.firsts, buffer.lasts, buffer.candidates
     positions, row = tables.positions, np.uint64(t)
     filled = 0
     for b in range(buckets):
         first = firsts[b]
         while first < lasts[b]:
-            some = min(lasts[b] - first, _CANDIDATES - filled)
+            copied = min(lasts[b] - first, _CANDIDATES - filled)
             begin, end = np.uint64(first), np.uint64(filled)
-            for i in range(np.uint64(some)):
+            for i in range(np.uint64(copied)):
                 candidates[end + i] = positions[row, begin + i]
-            first += some
-            filled += some
+            first += copied
+            filled += copied
             if filled == _CANDIDATES:
-                met, held = _sift(
-                    queries, q, planes, alive, tables, t, r, filled, limit, met, held, buffer
+                found, size = _compare(
+                    queries, q, planes, alive, tables, t, r, filled, limit, found, size, buffer
                 )
                 filled = 0
-    return _sift(queries, q, planes, alive, tables, t, r, filled, limit, met, held, buffer)
+    return _compare(queries, q, planes, alive, tables, t, r, filled, limit, found, size, buffer)
 
 
 @njit(nogil=True, cache=True)
-def _meet_tail(
+def _scan_tail(
     queries: Words,
     q: int,
     planes: Words,
     alive: Marks,
     count: int,
-    tables: Tables,
+    tables: SubstringTables,
     limit: np.int64,
-    met: Keys,
-    held: int,
+    found: Keys,
+    size: int,
     buffer: _Buffer,
 ) -> tuple[Keys, int]:
-    """Go through the codes that are not in the tables; step 0 takes every code for a new one."""
+    """Compare the codes that are not in the tables; for step 0, `_is_new` is always true."""
     for first in range(tables.positions.shape[1], count, _CANDIDATES):
         filled = min(_CANDIDATES, count - first)
         for i in range(filled):
             buffer.candidates[i] = first + i
-        met, held = _sift(queries, q, planes, alive, tables, 0, 0, filled, limit, met, held, buffer)
-    return met, held
+        found, size = _compare(
+            queries, q, planes, alive, tables, 0, 0, filled, limit, found, size, buffer
+        )
+    return found, size
 
 
 @njit(nogil=True, cache=True)
-def _sift(
+def _compare(
     queries: Words,
     q: int,
     planes: Words,
     alive: Marks,
-    tables: Tables,
+    tables: SubstringTables,
     t: int,
     r: int,
     filled: int,
     limit: np.int64,
-    met: Keys,
-    held: int,
+    found: Keys,
+    size: int,
     buffer: _Buffer,
 ) -> tuple[Keys, int]:
-    """Add the keys of those candidates that are below the limit, alive, and met for once."""
+    """Append the keys of live candidates below the limit that no earlier step has found."""
     candidates, distances = buffer.candidates, buffer.distances
     distances[:filled] = 0
     for w in range(len(planes)):
         word = queries[q, w]
         for i in range(np.uint64(filled)):
             distances[i] += popcount(planes[w, np.uint64(candidates[i])] ^ word)
-    if held + filled > len(met):
-        met = np.concatenate((met, np.empty(len(met) + filled, np.int64)))
+    if size + filled > len(found):
+        found = np.concatenate((found, np.empty(len(found) + filled, np.int64)))
     for i in range(np.uint64(filled)):
         position = candidates[i]
         key = np.int64(distances[i]) << SHIFT | position
@@ -248,16 +265,16 @@ def _sift(
             and (len(alive) == 0 or alive[position] != 0)
             and _is_new(queries, q, planes, position, tables.starts, t, r)
         ):
-            met[held] = key
-            held += 1
-    return met, held
+            found[size] = key
+            size += 1
+    return found, size
 
 
 @njit(nogil=True, cache=True)
 def _is_new(
     queries: Words, q: int, planes: Words, position: int, starts: NDArray[np.int64], t: int, r: int
 ) -> bool:
-    """Whether no step before that of table t with r bits flipped met the code."""
+    """Return whether no step before table t with r flipped bits has found the code."""
     for other in range(len(starts) - 1):
         start, stop = starts[other], starts[other + 1]
         flips = substring(planes, position, start, stop) ^ substring(queries.T, q, start, stop)
@@ -268,10 +285,10 @@ def _is_new(
 
 
 @njit(nogil=True, cache=True)
-def _keep(keys: Keys, q: int, met: Keys, held: int) -> None:
-    """Let the keys met replace larger ones in row q: a heap, the largest first."""
+def _update_heap(keys: Keys, q: int, found: Keys, size: int) -> None:
+    """Replace larger keys in row q, which is a heap with the largest key first."""
     k = keys.shape[1]
-    for key in met[:held]:
+    for key in found[:size]:
         if key >= keys[q, 0]:
             continue
         at, child = 0, 1
@@ -287,7 +304,7 @@ def _keep(keys: Keys, q: int, met: Keys, held: int) -> None:
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _next(flips: np.uint64) -> np.uint64:
-    """Return the next larger word with as many ones."""
+    """Return the next larger word with the same number of ones."""
     lowest = flips & (~flips + np.uint64(1))
     carried = flips + lowest
     trailing = popcount(lowest - np.uint64(1))
@@ -295,7 +312,7 @@ def _next(flips: np.uint64) -> np.uint64:
 
 
 @njit(nogil=True, cache=True)
-def _choose(n: int, r: int) -> int:
+def _binomial(n: int, r: int) -> int:
     ways = 1
     for i in range(r):
         ways = ways * (n - i) // (i + 1)

@@ -1,4 +1,4 @@
-"""Tables of multi-index hashing: the positions of codes, sorted by each of their substrings."""
+"""Tables of multi-index hashing: code positions sorted by each substring."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bitprint.parallel import on_every_core
-from bitprint.popcount import popcount
-from bitprint.words import Words
+from bitprint.utils.parallel import on_every_core
+from bitprint.utils.popcount import popcount
+from bitprint.utils.words import Words
 
 
-class Tables(NamedTuple):
-    """The first N codes of a database by their m substrings.
+class SubstringTables(NamedTuple):
+    """Positions of the first N codes of a database, sorted by each of m substrings.
 
-    They take 4 m bytes per code, and 4 bytes for each value that a substring may have.
+    The tables take 4 m bytes per code, and 4 bytes per possible value of each substring.
     """
 
     starts: NDArray[np.int64]
-    """Shape (m + 1,): substring t is the bits from starts[t] to starts[t + 1]."""
+    """Shape (m + 1,): substring t has the bits from starts[t] up to starts[t + 1]."""
     bases: NDArray[np.int64]
-    """Shape (m + 1,): the offsets of table t are those from bases[t] to bases[t + 1]."""
+    """Shape (m + 1,): table t has the offsets from bases[t] up to bases[t + 1]."""
     offsets: NDArray[np.uint32]
-    """Where the positions of each value begin and, one further, end; table after table."""
+    """Per table and value v, offsets[v] and offsets[v + 1] bound its positions."""
     positions: NDArray[np.uint32]
-    """Shape (m, N): those of one value ascend."""
+    """Shape (m, N): the positions sorted by value, ascending within a value."""
 
 
 def cut(bits: int, longest: int) -> NDArray[np.int64]:
-    """Where substrings of nearly equal length, none over `longest`, begin and the last one ends.
+    """Return the bounds of substrings of nearly equal length, at most `longest` bits each.
 
-    Words hold whole bytes: what fills the last byte of a code is cut as well.
+    The substrings cover whole bytes, including the padding of the last byte of a code.
 
     Examples
     --------
@@ -44,8 +44,8 @@ def cut(bits: int, longest: int) -> NDArray[np.int64]:
     return np.arange(number + 1) * length // number
 
 
-def build(planes: Words, count: int, starts: NDArray[np.int64]) -> Tables:
-    """Sort the first `count` codes, fewer than 2^32, by their substrings: a table per core.
+def build(planes: Words, count: int, starts: NDArray[np.int64]) -> SubstringTables:
+    """Sort the first `count` codes (fewer than 2^32) by each substring, one table per core.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def build(planes: Words, count: int, starts: NDArray[np.int64]) -> Tables:
             _sort(planes, count, starts[t], starts[t + 1], offsets[span], positions[t])
 
     on_every_core(sort, len(positions), 1)
-    return Tables(starts, bases, offsets, positions)
+    return SubstringTables(starts, bases, offsets, positions)
 
 
 @njit(nogil=True, cache=True)
@@ -77,7 +77,7 @@ def _sort(
     offsets: NDArray[np.uint32],
     positions: NDArray[np.uint32],
 ) -> None:
-    """Counting sort. The offsets are zeros, one more than needed, so that they can be cursors."""
+    """Sort by counting; `offsets` are zeros with one extra entry, so that they serve as cursors."""
     for position in range(count):
         offsets[substring(planes, position, start, stop) + np.uint64(2)] += np.uint32(1)
     for i in range(2, len(offsets)):
@@ -90,7 +90,7 @@ def _sort(
 
 @njit(nogil=True, cache=True)
 def count_agreements(rows: Words, columns: Words, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count pairs of two sets of planes by the distance of each substring, (m, longest + 1)."""
+    """Count the pairs of codes by the distance of each substring, shape (m, longest + 1)."""
     counts = np.zeros((len(starts) - 1, np.max(np.diff(starts)) + 1), np.int64)
     for t in range(len(starts) - 1):
         for i in range(rows.shape[1]):
@@ -102,7 +102,7 @@ def count_agreements(rows: Words, columns: Words, starts: NDArray[np.int64]) -> 
 
 @njit(nogil=True, cache=True, forceinline=True)
 def substring(planes: Words, position: int, start: int, stop: int) -> np.uint64:
-    """Bits start..stop of a code, which lie in one word or in two."""
+    """Return the bits start..stop of a code; they may span two words."""
     word, shift = start >> 6, np.uint64(start & 63)
     value = planes[word, position] >> shift
     if (stop - 1) >> 6 > word:

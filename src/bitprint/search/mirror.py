@@ -1,4 +1,4 @@
-"""An index file and its copy in memory, kept in step with each other and with other writers."""
+"""An index file with a synchronized copy in memory."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from bitprint.search.checks import check_kind
 from bitprint.search.closing import on_error
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.errors import is_closed, no_such_id
-from bitprint.search.file import Header, IndexFile
+from bitprint.search.file import IndexFile, IndexHeader
 from bitprint.search.ids import Ids, Positions, kind_of
-from bitprint.search.memory import Memory, View
+from bitprint.search.memory import Memory, Snapshot
 
-_LABELS_KEPT = 8  # one bit per code each
+_CACHED_LABELS = 8  # bitmaps of one bit per code
 
 
 class Mirror:
-    """The only one that writes to an index file; memory follows by reading what was written.
+    """Writes an index file, and updates memory by reading back what was written.
 
-    Every method takes the lock, so that threads may share it; views need no lock.
+    Every method takes the lock, so that threads can share a mirror. Snapshots need no lock.
     """
 
-    header: Header
+    header: IndexHeader
     _memory: Memory
-    _generation: int  # that of memory
-    _changes: int  # what the file reported when memory was last brought in step
+    _generation: int  # of the memory
+    _data_version: int  # of the file when the memory was last updated
     _labels: dict[str, NDArray[np.uint8]]
 
     def __init__(self, path: Path, timeout: float) -> None:
@@ -43,12 +43,12 @@ class Mirror:
         self._closed = False
         with on_error(self._file.close):
             self.header = self._file.header()
-            self._forget()
+            self._reset()
             with self._reading():
                 pass
 
     def close(self) -> None:
-        """Close the file, once."""
+        """Close the file; repeated calls do nothing."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -61,51 +61,68 @@ class Mirror:
             return self.header.live
 
     def add(self, ids: Ids, packed: chunks.Packed, items: Sequence[Item] | None) -> None:
-        """Append codes, and bury those whose ids they take over."""
+        """Append codes, and mark earlier codes with the same ids as removed."""
         with self._lock, self._writing() as header:
             check_kind(self.path, header.kind, ids)
             replaced = self._memory.find(ids)
             replaced = replaced[replaced >= 0]
             chunks.append(self._file, header.total, packed, ids, items)
-            self._bury(replaced)
-            self._advance(
+            self._mark_removed(replaced)
+            self._write_next_header(
                 kind=kind_of(ids),
                 total=header.total + len(ids),
                 live=header.live + len(ids) - len(replaced),
             )
 
     def remove(self, ids: Ids) -> None:
-        """Bury codes."""
+        """Mark codes as removed."""
         with self._lock, self._writing() as header:
             positions = np.unique(self._positions(ids))
-            self._bury(positions)
-            self._advance(live=header.live - len(positions))
+            self._mark_removed(positions)
+            self._write_next_header(live=header.live - len(positions))
 
     def compact(self) -> None:
-        """Rewrite the file without what is buried."""
+        """Rewrite the file without removed codes."""
         with self._lock:
+            self._check_open()
+            if self._file.in_transaction:
+                raise ValueError(
+                    f"{self.path}: compact cannot be called inside a transaction or a snapshot"
+                )
             with self._writing() as header:
                 chunks.rewrite(self._file, header, self._memory.chunks, self._memory.alive)
-                self._advance(compacted=header.generation + 1, total=header.live)
-            self._file.fold_log()
+                self._write_next_header(compacted=header.generation + 1, total=header.live)
+            self._file.merge_log()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make the calls inside one: all of them happen or, if anything is raised, none."""
+        """Group calls into one transaction: commit all of them, or none if an error is raised.
+
+        Inside another transaction, an error undoes only the calls of the inner one.
+        """
         with self._lock:
             self._check_open()
-            # Memory has followed what an error undoes.
-            with on_error(self._forget), self._file.writing():
+            # A rollback leaves memory ahead of the file, so discard it.
+            with on_error(self._reset), self._file.transaction():
+                yield
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let all calls inside read the same state."""
+        with self._lock:
+            self._check_open()
+            with self._file.snapshot():
+                self._update()
                 yield
 
     def attach(self, contents: Mapping[str, bytes | None]) -> None:
         """Write attachments, or delete those that are None."""
         with self._lock, self._writing() as header:
             more = attachments.write(self._file.db, contents)
-            self._advance(attached=header.attached + more)
+            self._write_next_header(attached=header.attached + more)
 
     def attachments(self, prefix: str) -> dict[str, bytes]:
-        """Read the attachments whose names begin with `prefix`."""
+        """Return the attachments whose names start with `prefix`."""
         with self._lock, self._reading():
             return attachments.read(self._file, self.header, prefix)
 
@@ -115,7 +132,7 @@ class Mirror:
             return self._memory.packed(self._positions(ids))
 
     def labels(self) -> list[str]:
-        """Return the names of labels that codes carry, sorted."""
+        """Return the names of the labels in use, sorted."""
         with self._lock, self._reading():
             described = [chunk[:2] for chunk in self._memory.chunks if chunk.described]
             return sorted(details.names_in_use(self._file, described, self._memory.alive))
@@ -128,24 +145,24 @@ class Mirror:
             items = iter(details.read_at(self._file, described))
             return [next(items) if chunk.described else NOTHING for chunk, _ in places]
 
-    def view(self, label: str | None) -> View:
-        """Return the codes as of now, those without the label counting as removed."""
+    def snapshot(self, label: str | None) -> Snapshot:
+        """Return a snapshot of the codes; with a label, other codes are marked as removed."""
         with self._lock:
             if label is None:
                 self._refresh()
-                return self._memory.view()
+                return self._memory.snapshot()
             with self._reading():
-                view = self._memory.view()
-                alive = np.unpackbits(self._carriers(label), count=view.count)
-                return replace(view, alive=alive if view.alive is None else alive & view.alive)
+                codes = self._memory.snapshot()
+                alive = np.unpackbits(self._label_bitmap(label), count=codes.count)
+                return replace(codes, alive=alive if codes.alive is None else alive & codes.alive)
 
-    def _carriers(self, label: str) -> NDArray[np.uint8]:
-        """One bit per position, set where a code carries the label."""
+    def _label_bitmap(self, label: str) -> NDArray[np.uint8]:
+        """Return one bit per position, set if the code has the label."""
         if label not in self._labels:
             described = [chunk[:2] for chunk in self._memory.chunks if chunk.described]
             flags = np.zeros(self._memory.count, np.uint8)
-            flags[details.labelled(self._file, described, label)] = 1
-            if len(self._labels) == _LABELS_KEPT:
+            flags[details.labeled(self._file, described, label)] = 1
+            if len(self._labels) == _CACHED_LABELS:
                 del self._labels[next(iter(self._labels))]
             self._labels[label] = np.packbits(flags)
         return self._labels[label]
@@ -160,7 +177,7 @@ class Mirror:
             raise no_such_id(self.path, ids[positions < 0].tolist()[0])
         return positions
 
-    def _bury(self, positions: Positions) -> None:
+    def _mark_removed(self, positions: Positions) -> None:
         if not len(positions):
             return
         removed = 1 - self._memory.alive
@@ -172,58 +189,62 @@ class Mirror:
                 self._file, first, self.header.generation + 1, removed[first : first + size]
             )
 
-    def _advance(self, **changes: Any) -> None:
+    def _write_next_header(self, **changes: Any) -> None:
         generation = self.header.generation + 1
         self._file.write_header(replace(self.header, generation=generation, **changes))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Hold one state of the file, with memory in step with it."""
+        """Open a read transaction, with the memory updated to its state of the file."""
         self._check_open()
         with self._file.reading():
-            self._follow()
+            self._update()
             yield
 
     @contextmanager
-    def _writing(self) -> Iterator[Header]:
-        """Hold the file for writing, and follow once the change is on disk."""
+    def _writing(self) -> Iterator[IndexHeader]:
+        """Open a write transaction; update the memory after the commit."""
         self._check_open()
         with self._file.writing():
-            self._follow()
+            self._update()
             yield self.header
-        with self._file.reading():
-            self._follow()
+        # The data are stored. If they cannot be loaded, the next call loads them or fails.
+        try:
+            with self._file.reading():
+                self._update()
+        except Exception:
+            self._reset()
 
     def _refresh(self) -> None:
-        """Follow other writers; costs microseconds if there was nothing to follow."""
+        """Load the changes of other writers; takes microseconds if there are none."""
         self._check_open()
-        changes = self._file.changes()
-        if changes != self._changes:
+        version = self._file.data_version()
+        if version != self._data_version:
             with self._reading():
                 pass
-            self._changes = changes
+            self._data_version = version
 
-    def _follow(self) -> None:
-        """Load what the file has and memory has not."""
+    def _update(self) -> None:
+        """Load what has changed in the file since the generation of the memory."""
         header = self._file.header()
         if header.generation == self._generation:
             return
         known, memory = self._generation, self._memory
         if header.compacted > known or header.kind != memory.kind:
             known, memory = 0, Memory(header.bits, header.kind)
-        # Should loading fail half-way, the next call starts afresh instead of going on from there.
-        self._forget()
+        # If loading fails midway, the next call starts over.
+        self._reset()
         memory.reserve(memory.count + chunks.count_stored(self._file, header, memory.count))
         for chunk, packed, ids in chunks.read(self._file, header, memory.count):
             memory.append(chunk, packed, ids)
-        memory.bury(list(chunks.read_removed(self._file, known, memory.chunks)))
+        memory.mark_removed(list(chunks.read_removed(self._file, known, memory.chunks)))
         if memory.live != header.live:
             raise self._file.damaged("the number of removed codes")
         self.header, self._memory, self._generation = header, memory, header.generation
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._generation = -1
-        self._changes = -1
+        self._data_version = -1
         self._memory = Memory(self.header.bits, self.header.kind)
         self._labels = {}
 

@@ -1,1 +1,1 @@
-"""The training loop and what it needs."""
+"""Training loop, training options and checkpoints of deep methods."""

@@ -1,4 +1,4 @@
-"""Random changes of uint8 images, on the device they are on."""
+"""Random augmentation of uint8 images, on the device of the images."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ import torch
 from torch import Tensor
 
 CHANGES = ("flip", "shift", "colour", "erase")
-"""What `augment` can do; a kind names some of these, joined by plus signs, or "none"."""
+"""Augmentations; a kind is "none", or some of these joined by plus signs."""
 
-_STRENGTH = 0.4  # brightness, contrast and saturation are multiplied by up to 1 +- this
-_GREY = 128
+_STRENGTH = 0.4  # brightness, contrast and saturation change by a factor within 1 +- this
+_GRAY = 128
 
 
 def augment(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-    """Return a randomly changed copy of a batch.
+    """Return a randomly augmented copy of a batch.
 
     Parameters
     ----------
     images : Tensor of uint8, shape (n, height, width, 3)
     kind : str
-        "none", or some of these joined by plus signs. "flip" mirrors half of the images; "shift"
-        moves them by up to an eighth of height and width, the border pixel filling what is left;
-        "colour" changes brightness, contrast and saturation by up to 0.4 of themselves; "erase"
-        paints a grey box, half as high and as wide as the image, anywhere.
+        "none", or some of these joined by plus signs. "flip" mirrors half of the images. "shift"
+        moves an image by up to 1/8 of its height and width and repeats the border pixels. "colour"
+        changes brightness, contrast and saturation by up to 40%. "erase" paints a gray box, half
+        as high and half as wide as the image, at a random place.
     generator : torch.Generator
-        A CPU generator, so that a CPU and a GPU draw the same changes.
+        A CPU generator, so that a CPU and a GPU draw the same numbers.
+
+    Returns
+    -------
+    Tensor of uint8, shape (n, height, width, 3)
+        `images` itself if `kind` is "none".
 
     Examples
     --------
@@ -36,14 +41,14 @@ def augment(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
     if "shift" in changes or "flip" in changes:
         images = _move(images, changes, generator)
     if "colour" in changes:
-        images = _recolour(images, generator)
+        images = _jitter_color(images, generator)
     if "erase" in changes:
         images = _erase(images, generator)
     return images
 
 
 def check_augment(kind: str) -> list[str]:
-    """Return the changes that a kind names; raise a ValueError for what is none.
+    """Return the augmentations in `kind`; raise a ValueError for an unknown one.
 
     Examples
     --------
@@ -78,26 +83,26 @@ def _shift(positions: Tensor, size: int, generator: torch.Generator) -> Tensor:
     return (positions + offsets).clamp(0, size - 1)
 
 
-def _recolour(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Blend images with black, with their mean grey and with their own grey, in this order."""
+def _jitter_color(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Change brightness, then contrast, then saturation."""
     factors = 1 + _STRENGTH * (2 * torch.rand(3, len(images), 1, 1, 1, generator=generator) - 1)
     brightness, contrast, saturation = factors.to(images.device, non_blocking=True)
     pixels: Tensor = brightness * images
     mean = pixels.mean(dim=(1, 2, 3), keepdim=True)
     pixels = mean + contrast * (pixels - mean)
-    grey = pixels.mean(dim=3, keepdim=True)
-    pixels = grey + saturation * (pixels - grey)
+    gray = pixels.mean(dim=3, keepdim=True)
+    pixels = gray + saturation * (pixels - gray)
     return pixels.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _erase(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Paint a box whose centre is anywhere in the image: at the border less of it is seen."""
+    """Paint a box with a random center in the image; at the border the box is clipped."""
     inside = []
     for axis in (1, 2):
         size = images.shape[axis]
-        centre = torch.randint(size, (len(images), 1), generator=generator)
-        first = centre - size // 4
+        center = torch.randint(size, (len(images), 1), generator=generator)
+        first = center - size // 4
         place = torch.arange(size)
         inside.append(((place >= first) & (place < first + size // 2)).to(images.device))
     box = inside[0][:, :, None, None] & inside[1][:, None, :, None]
-    return torch.where(box, torch.full_like(images[:1, :1, :1], _GREY), images)
+    return torch.where(box, torch.full_like(images[:1, :1, :1], _GRAY), images)

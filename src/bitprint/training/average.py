@@ -1,4 +1,4 @@
-"""Averaged weights: a running mean of the network that training ends with in place of the last."""
+"""Averaged weights: an exponential moving average that replaces the weights after training."""
 
 from __future__ import annotations
 
@@ -15,32 +15,30 @@ _PREFIX = "average."
 
 
 def start_average(net: nn.Module, state: State) -> None:
-    """Put a copy of the network's weights and running averages into the state.
-
-    There a checkpoint finds it.
-    """
+    """Copy the network's weights and running statistics into the state, which checkpoints save."""
     for name, value in _followed(net).items():
         state.tensors[_PREFIX + name] = value.detach().clone()
 
 
 def without_average(state: State) -> State:
-    """A state whose buffers are copies of the method's own."""
-    own = {name: value for name, value in state.tensors.items() if not name.startswith(_PREFIX)}
-    return replace(state, tensors={name: value.clone() for name, value in own.items()})
+    """Return a copy of the state, without the averaged weights."""
+    kept = {name: value for name, value in state.tensors.items() if not name.startswith(_PREFIX)}
+    return replace(state, tensors={name: value.clone() for name, value in kept.items()})
 
 
 def follow(net: nn.Module, state: State, decay: float, steps: int) -> None:
-    """Move the average towards the network.
+    """Update the average with the current weights.
 
     Parameters
     ----------
     net : Module
     state : State
-        Holds the average.
+        Contains the average.
     decay : float
-        How much of the average stays, once training is long enough.
+        Highest decay of the average.
     steps : int
-        Steps done: after few, less stays, so that the first weights are soon forgotten.
+        Steps done. The decay starts low and rises, so that the initial weights soon lose their
+        influence.
     """
     share = 1 - min(decay, (1 + steps) / (10 + steps))
     followed = _followed(net)
@@ -49,7 +47,7 @@ def follow(net: nn.Module, state: State, decay: float, steps: int) -> None:
 
 
 def finish_average(net: nn.Module, state: State) -> None:
-    """Give the network the averaged weights, and take them out of the state."""
+    """Load the averaged weights into the network and remove them from the state."""
     with torch.no_grad():
         for name, value in _followed(net).items():
             value.copy_(state.tensors.pop(_PREFIX + name))
@@ -57,7 +55,7 @@ def finish_average(net: nn.Module, state: State) -> None:
 
 @contextmanager
 def averaged(net: nn.Module, state: State, average: float) -> Iterator[None]:
-    """Give the network its averaged weights for a while; where `average` is 0 there are none.
+    """Use the averaged weights inside the context; do nothing if `average` is 0.
 
     Examples
     --------
@@ -76,7 +74,7 @@ def averaged(net: nn.Module, state: State, average: float) -> Iterator[None]:
         yield
         return
     followed = _followed(net)
-    own = {name: value.detach().clone() for name, value in followed.items()}
+    current = {name: value.detach().clone() for name, value in followed.items()}
     try:
         with torch.no_grad():
             for name, value in followed.items():
@@ -85,9 +83,9 @@ def averaged(net: nn.Module, state: State, average: float) -> Iterator[None]:
     finally:
         with torch.no_grad():
             for name, value in followed.items():
-                value.copy_(own[name])
+                value.copy_(current[name])
 
 
 def _followed(net: nn.Module) -> dict[str, Tensor]:
-    """Everything of the network but counters."""
+    """Return all floating-point parameters and buffers."""
     return {name: value for name, value in net.state_dict().items() if value.is_floating_point()}

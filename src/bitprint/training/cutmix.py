@@ -1,4 +1,4 @@
-"""CutMix: images that carry a box of another image, and are taught both of their labels."""
+"""CutMix: paste a box of another image into each image and mix their labels."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 class Cut(NamedTuple):
-    """A box that every image of a batch takes from its partner.
+    """A box that every image of a batch receives from another image of the batch.
 
     Parameters
     ----------
     partners : Tensor of int64, shape (n,)
-        Whose box each image gets.
+        Position of the image from which each image receives the box.
     top, left, height, width : int
-        Where the box is, in all images alike.
+        The box, the same in all images.
     share : float
-        How much of an image stays its own.
+        Share of the pixels outside the box.
     """
 
     partners: Tensor
@@ -38,19 +38,23 @@ class Cut(NamedTuple):
 
 
 def draw_cut(shape: torch.Size, chance: float, generator: torch.Generator) -> Cut | None:
-    """Draw a box of up to half of the image for a batch, or none.
+    """Draw a box of at most half of the image for a batch, or None.
 
-    Yun et al., "CutMix", ICCV 2019, where the box may be the whole image: as much of it as of the
-    image itself leaves nothing to learn, and a label that is mostly the other's.
+    Yun et al., "CutMix", ICCV 2019. In the paper the box can cover the whole image; here it covers
+    at most half, so that the larger part of the image keeps its own label.
 
     Parameters
     ----------
     shape : Size
-        (n, height, width, 3), of the whole batch.
+        Shape of the whole batch, (n, height, width, 3).
     chance : float
-        That there is a box.
+        Probability of a box.
     generator : torch.Generator
-        A CPU generator, so that a CPU and a GPU draw the same.
+        A CPU generator, so that a CPU and a GPU draw the same numbers.
+
+    Returns
+    -------
+    Cut or None
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""Workers: processes that train one network together, started by torchrun.
+"""Distributed training: processes that train one network together, started by torchrun.
 
-Each process puts its part of a batch through the network. The outputs are gathered, and every
-process computes the loss of the whole batch on the same buffers, but follows the gradient into its
-own part only; the sum of these gradients is the gradient of one process. So whatever a loss
-compares, what a method keeps is exact and the same everywhere. The price: the network is divided
-among the processes, the loss (batch x N for pairwise methods) is not.
+Each process passes its part of a batch through the network. The outputs are gathered, and every
+process computes the loss of the whole batch on identical buffers, but backpropagates only into its
+own part. The sum of these gradients equals the gradient of a single process. The buffers of a
+method are therefore exact and identical in all processes, for any loss. The cost: the network is
+divided among the processes, but the loss (batch x N for pairwise methods) is not.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from bitprint.devices import pick_device
+from bitprint.utils.devices import pick_device
 
 LOST = (
     "another process of this training has died or was stopped; "
-    "the same command goes on from the last checkpoint"
+    "run the same command again to resume from the last checkpoint"
 )
-"""What is said, once, when the processes are no longer complete."""
+"""Message printed once when a process is lost."""
 
 _LONGEST_TURN = timedelta(days=7)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
 class Workers:
-    """The processes that train together, as one of them sees it.
+    """A group of processes that train together.
 
-    Every method that speaks to the others must be called by all of them; with one process it does
-    nothing. Where another process cannot be reached, it raises a ConnectionError.
+    Methods that communicate are collective: all processes must call them. With one process they do
+    nothing. They raise a ConnectionError if another process cannot be reached.
 
     Parameters
     ----------
     rank : int
-        Which process this is, from 0.
+        Number of this process, from 0.
     size : int
-        How many there are.
+        Number of processes.
     store : torch.distributed.Store, optional
-        Where processes leave word for each other.
+        Key-value store that the processes share.
 
     Attributes
     ----------
     batch : int
-        Images of the whole batch that goes through the network now.
+        Number of images in the current batch, over all processes.
 
     Examples
     --------
@@ -72,28 +72,31 @@ class Workers:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and reports."""
+        """Whether this is process 0, which writes files and logs."""
         return self.rank == 0
 
     def part(self, whole: Tensor) -> Tensor:
-        """Rows of a batch that are this process's: none, where processes outnumber them."""
+        """Return this process's rows of a batch; none if there are more processes than rows."""
         return whole.tensor_split(self.size)[self.rank]
 
     def forward(self, net: nn.Module, items: Tensor, count: int) -> Tensor:
-        """Outputs for a batch of `count` items, of which this process has its `part`.
+        """Return the outputs for a batch of `count` items; `items` is this process's `part`.
 
-        Gradients flow into this process's own outputs; those of others are constants.
+        Gradients flow into this process's outputs only; those of other processes are constants.
         """
         self.batch = count
         if len(items) == 0 and not any(isinstance(layer, _BATCH_NORMS) for layer in net.modules()):
-            # Not every network takes nothing; what it says of a stand-in counts for nothing.
+            # Some networks reject an empty batch: pass a dummy item and drop its output.
             outputs: Tensor = net(items.new_zeros(1, *items.shape[1:]))[:0]
         else:
             outputs = net(items)
         return self.gather(outputs, count)
 
     def gather(self, own: Tensor, count: int) -> Tensor:
-        """Whole batch of `count` rows, of which this process has its `part`: gradients go there."""
+        """Return the whole batch of `count` rows; `own` is this process's `part` of it.
+
+        Gradients flow into `own` only.
+        """
         if self.size == 1:
             return own
         few, more = divmod(count, self.size)
@@ -101,24 +104,25 @@ class Workers:
         message = own.detach().new_zeros(max(lengths), *own.shape[1:])
         message[: len(own)] = own.detach()
         parts = [torch.empty_like(message) for _ in lengths]
-        with _others():
+        with _as_connection_error():
             dist.all_gather(parts, message)
         parts = [part[:length] for part, length in zip(parts, lengths, strict=True)]
         parts[self.rank] = own
         return torch.cat(parts)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum of the processes' `values`, with gradients to all of them."""
+        """Return the sum of `values` over the processes, with gradients to all of them."""
         if self.size == 1:
             return values
         total: Tensor = _Sum.apply(values)  # type: ignore[no-untyped-call]
         return total
 
     def sum_gradients(self, net: nn.Module) -> None:
-        """Give every parameter the sum of the processes' gradients.
+        """Replace every gradient by its sum over the processes.
 
-        In one message of a fixed layout: the order of the additions, and with it the rounding, is
-        the same in every run, which buckets in the order of arrival would not grant.
+        All gradients are sent in one message of a fixed layout, so that the order of the additions
+        and the rounding are the same in every run. Buckets that are summed in the order of arrival
+        would not guarantee this.
         """
         if self.size == 1:
             return
@@ -135,81 +139,82 @@ class Workers:
             return
         for value in tensors:
             message = value.detach().contiguous()
-            with _others():
+            with _as_connection_error():
                 dist.broadcast(message, src=0)
             value.detach().copy_(message)
 
-    def check_same(self, what: str, fix: str) -> None:
-        """Raise a ValueError that says `fix` unless `what` is the same text in all processes."""
+    def check_same(self, text: str, error: str) -> None:
+        """Raise a ValueError with the message `error` if `text` differs between processes."""
         if self.size == 1:
             return
-        own = torch.tensor(list(hashlib.sha256(what.encode()).digest()), dtype=torch.uint8)
+        own = torch.tensor(list(hashlib.sha256(text.encode()).digest()), dtype=torch.uint8)
         digests = [torch.empty_like(own) for _ in range(self.size)]
-        with _others():
+        with _as_connection_error():
             dist.all_gather(digests, own)
         if any(not digest.equal(own) for digest in digests):
-            raise ValueError(fix)
+            raise ValueError(error)
 
     def wait(self) -> None:
-        """Wait until all processes have come this far."""
+        """Wait until all processes reach this call."""
         if self.size > 1:
             _all_reduce(torch.zeros(1))
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Let process 0 through, and the others when it has finished: it fills the caches."""
+        """Run the block in process 0 first, so that it fills the caches for the others."""
         self._turns += 1
         key = f"turn {self._turns}"
         if self._store is not None and not self.first:
-            with _others():
+            with _as_connection_error():
                 self._store.wait([key], _LONGEST_TURN)
         try:
             yield
         finally:
-            # Also where it failed: the others then find the same fault.
+            # Also after an error: the others then raise the same one.
             if self._store is not None and self.first:
                 self._store.set(key, "over")
 
-    def first_to_say(self, sentence: str) -> bool:
-        """Whether no other process has said this; of `LOST`, whether none has said anything.
+    def first_to_report(self, message: str) -> bool:
+        """Return whether no other process has reported this message.
 
-        A process that fails says why before it is gone, and that is all there is to say.
+        For `LOST`: whether no process has reported anything. A process that fails reports its
+        error before it exits, and the others should not add to it.
         """
         assert self._store is not None
         try:
             first = self._store.add("said", 1) == 1
-            # One counter decides: of two that two processes advance, neither may come out first.
-            return bool(first if sentence == LOST else self._store.add(f"said {sentence}", 1) == 1)
-        except RuntimeError:  # the store went with the process that held it
+            # Use a single counter: with two, each process could be second in one of them.
+            return bool(first if message == LOST else self._store.add(f"said {message}", 1) == 1)
+        except RuntimeError:  # the process that served the store has exited
             return True
 
 
 ALONE = Workers()
-"""One process."""
+"""A group of one process."""
 
 _joined = ALONE
 
 
 def current_workers() -> Workers:
-    """The processes that were `joined`, or `ALONE`."""
+    """Return the group of `joined`, or `ALONE` outside of it."""
     return _joined
 
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Workers]:
-    """Join the other processes of torchrun, for as long as the context lasts.
+    """Join the other processes of torchrun inside the context.
 
-    Deep methods that are fitted inside of it are trained by all processes together: give all of
-    them the same data and options, and call `fit` in each. They speak over NCCL on GPUs, of which
-    each takes one, and over Gloo on processors. Without torchrun nothing happens.
+    All processes together train the deep methods that are fitted inside the context. Use the same
+    data and options in all processes and call `fit` in each. They communicate over NCCL on GPUs
+    (one GPU per process) and over Gloo on CPUs. Without torchrun the context does nothing.
 
-    An error that several processes run into is raised in one of them; the others exit with 1. When
-    a process dies, the others say so and exit.
+    If several processes fail with the same error, one of them raises it and the others exit with
+    status 1. If a process dies, the others report it and exit.
 
     Parameters
     ----------
     device : str
-        As the method's own option: "auto", "cuda" or "cpu".
+        "auto", "cuda" or "cpu", as in the method's options.
 
     Examples
     --------
@@ -223,7 +228,7 @@ def joined(device: str = "auto") -> Iterator[Workers]:
         return
     store, rank, size = next(rendezvous("env://"))
     workers = Workers(rank, size, store)
-    with _last_words(workers) as silence:
+    with _report_on_sigterm(workers) as silence:
         try:
             backend = "cpu:gloo,cuda:nccl" if _take_gpu(device) else "gloo"
             dist.init_process_group(backend, store=store, rank=rank, world_size=size)
@@ -231,7 +236,7 @@ def joined(device: str = "auto") -> Iterator[Workers]:
             yield workers
         except Exception as error:
             silence()
-            if not workers.first_to_say(str(error)):
+            if not workers.first_to_report(str(error)):
                 sys.exit(1)
             raise
         finally:
@@ -240,55 +245,55 @@ def joined(device: str = "auto") -> Iterator[Workers]:
 
 
 @contextmanager
-def _last_words(workers: Workers) -> Iterator[Callable[[], object]]:
-    """On SIGTERM, by which torchrun ends the processes that another one has left, say so and exit.
+def _report_on_sigterm(workers: Workers) -> Iterator[Callable[[], object]]:
+    """Report a lost process on SIGTERM and exit; torchrun sends it when a process dies.
 
-    A thread does it: the main one may be waiting for a message that never comes. Gives a function
-    that keeps the thread silent, for a main thread that has more to say.
+    A thread handles the signal, because the main thread may be blocked in a collective operation.
+    Yields a function that silences the thread, for a main thread that reports its own error.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    speaking = threading.Lock()
+    reporting = threading.Lock()
 
     def listen() -> None:
         with os.fdopen(reader, "rb", buffering=0) as numbers:
             while number := numbers.read(1):
                 if number[0] == signal.SIGTERM:
-                    speaking.acquire()
-                    if workers.first_to_say(LOST):
+                    reporting.acquire()
+                    if workers.first_to_report(LOST):
                         os.write(2, f"bitprint: {LOST}\n".encode())
                     os._exit(1)
 
-    # A handler has to be there for the number of a signal to be written.
+    # Python writes the signal's number to the wakeup descriptor only if a handler is installed.
     handler = signal.signal(signal.SIGTERM, lambda number, frame: None)
     descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=listen, name="last words", daemon=True).start()
-    yield speaking.acquire
-    # Not after an error, which the main thread is still to report.
+    threading.Thread(target=listen, name="sigterm", daemon=True).start()
+    yield reporting.acquire
+    # Not reached after an error, which the main thread has yet to report.
     signal.set_wakeup_fd(descriptor)
     signal.signal(signal.SIGTERM, handler)
     os.close(writer)
 
 
 def _take_gpu(device: str) -> bool:
-    """Make this process's own GPU the current one; False where training is on the processor."""
+    """Select this process's GPU; return False for training on the CPU."""
     place = pick_device(device)
     if place.type != "cuda":
         return False
     if place.index is not None:
-        raise ValueError(f"{device} is one GPU, and there are several processes: use auto or cuda")
+        raise ValueError(f"{device} is one GPU, but there are several processes: use auto or cuda")
     number, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if number >= count:
         raise ValueError(
-            f"process {number + 1} of a machine with {count} GPUs; start one process for each, "
-            "or use cpu as device"
+            f"process {number + 1} on a machine with {count} GPUs; start at most one process "
+            "per GPU, or use device=cpu"
         )
     torch.cuda.set_device(number)
     return True
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over processes: each one's values are in the loss of every other."""
+    """Sum over processes; the values of each process enter the loss of every process."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -304,13 +309,13 @@ class _Sum(torch.autograd.Function):
 
 
 def _all_reduce(values: Tensor) -> None:
-    with _others():
+    with _as_connection_error():
         dist.all_reduce(values)
 
 
 @contextmanager
-def _others() -> Iterator[None]:
-    """Say in our words that another process is gone."""
+def _as_connection_error() -> Iterator[None]:
+    """Convert torch's RuntimeError for a lost process into a ConnectionError."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""CUDA graphs: the forward and the backward pass of a network, each launched as one."""
+"""CUDA graphs: launch the forward and the backward pass of a network as one graph each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bitprint.data.feed import fill_up
 from bitprint.nets.network import BATCH_NORMS
 
-# Said by torch once a process, of a recording that it made itself and of what it then did right.
+# Warnings that torch emits once per process while it captures a graph; both are harmless.
 _FALSE_ALARMS = (
     "The AccumulateGrad node's stream does not match",
     "Attempting to run cuBLAS, but there was no current CUDA context",
@@ -22,17 +22,17 @@ _FALSE_ALARMS = (
 
 
 class Captured:
-    """A network that records on a GPU what it does with a whole batch, and then plays it back.
+    """A network whose passes over a whole batch are captured on a GPU and then replayed.
 
-    A small network has hundreds of kernels that take a GPU less time than Python takes to ask for
-    them; recorded, they are asked for at once. A smaller batch is filled up, or goes through the
-    network itself if that has batch norms that learn; so does everything on a CPU. The outputs of
-    a batch are overwritten by those of the next.
+    A small network runs hundreds of kernels that take less time than Python takes to launch them;
+    a captured graph launches all of them at once. A smaller batch is padded. If the network has
+    batch norms in training mode, a smaller batch runs without a graph, as does every batch on a
+    CPU. The outputs of a batch are overwritten by the next call.
 
     Parameters
     ----------
     net : Module
-        In the mode, and of the tensors, in which it will stay.
+        Its mode (training or evaluation) and its tensors must not be replaced afterwards.
     batch_size : int
         Size of a whole batch.
     """
@@ -43,9 +43,9 @@ class Captured:
         self._recorded: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, items: Tensor) -> Tensor:
-        """Outputs of the network for a batch."""
+        """Return the outputs of the network for a batch."""
         whole = len(items) == self._batch_size
-        if not items.is_cuda or not (whole or _sees_items_alone(self._net)):
+        if not items.is_cuda or not (whole or _items_are_independent(self._net)):
             outputs: Tensor = self._net(items)
             return outputs
         batch = fill_up(items, self._batch_size)
@@ -54,17 +54,17 @@ class Captured:
         return self._recorded(batch)[: len(items)]
 
 
-def _sees_items_alone(net: nn.Module) -> bool:
-    """Whether no layer mixes the items of a batch, as a batch norm does while it learns."""
+def _items_are_independent(net: nn.Module) -> bool:
+    """Return whether no layer mixes the items of a batch, as a training batch norm does."""
     return not any(each.training for each in net.modules() if isinstance(each, BATCH_NORMS))
 
 
 def _record(net: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor]:
-    """Run the network a few times, leaving no trace of that in it, and keep the last time."""
+    """Capture the network as a graph and restore its buffers and the RNG state."""
     before = [buffer.clone() for buffer in net.buffers()]
-    with torch.random.fork_rng([example.device]), _garbage_kept():
+    with torch.random.fork_rng([example.device]), _gc_paused():
         recorded = torch.cuda.make_graphed_callables(
-            _Whole(net), (example,), allow_unused_input=True
+            _Wrapper(net), (example,), allow_unused_input=True
         )
     for buffer, value in zip(net.buffers(), before, strict=True):
         buffer.copy_(value)
@@ -72,8 +72,8 @@ def _record(net: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 @contextmanager
-def false_alarms_unsaid() -> Iterator[None]:
-    """Keep from users what torch warns of while recordings are made and played."""
+def silence_false_alarms() -> Iterator[None]:
+    """Suppress harmless warnings of torch while graphs are captured and replayed."""
     with warnings.catch_warnings():
         for beginning in _FALSE_ALARMS:
             warnings.filterwarnings("ignore", beginning)
@@ -81,8 +81,8 @@ def false_alarms_unsaid() -> Iterator[None]:
 
 
 @contextmanager
-def _garbage_kept() -> Iterator[None]:
-    """Collect garbage now and not inside: an older recording freed meanwhile spoils a new one."""
+def _gc_paused() -> Iterator[None]:
+    """Collect garbage now and pause the collector: freeing an old graph breaks a capture."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()
@@ -93,8 +93,8 @@ def _garbage_kept() -> Iterator[None]:
             gc.enable()
 
 
-class _Whole(nn.Module):
-    """The network once more: recording replaces the forward pass of the module it is given."""
+class _Wrapper(nn.Module):
+    """Wrap the network, because capturing replaces the forward method of its module."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""IndexedDataset: a dataset whose items come with their row numbers."""
+"""IndexedDataset: a dataset that adds the row number to each item."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch.utils.data import Dataset
 class IndexedDataset(Dataset):
     """Add the row number to each item of a dataset: (x, y) becomes (x, y, row).
 
-    The losses of deep methods use the rows to keep an output for each training image. Rows are
-    those of `dataset`, however a loader shuffles or samples them.
+    The losses of deep methods use the rows to store an output for each training image. A row is
+    the position of the item in `dataset`, even if a loader shuffles or samples the items.
 
     Parameters
     ----------
     dataset : map-style dataset
         A `torch.utils.data.Dataset`, or another object with `__len__` and `__getitem__`, whose
-        items are tuples (x, y). To train on a part of a dataset, give the
+        items are tuples (x, y). To train on a part of a dataset, pass a
         `torch.utils.data.Subset`, so that rows are numbered from 0 to N - 1.
 
     Examples
@@ -34,7 +34,7 @@ class IndexedDataset(Dataset):
     def __init__(self, dataset: Any) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise ValueError(
-                f"{type(dataset).__name__} has no rows: give a map-style dataset, which has "
+                f"{type(dataset).__name__} has no rows: pass a map-style dataset with "
                 "__len__ and __getitem__"
             )
         self.dataset = dataset
@@ -43,7 +43,7 @@ class IndexedDataset(Dataset):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> tuple[Any, Any, int]:
-        row = range(len(self))[index]  # an IndexError past the end, a row from 0 for -1
+        row = range(len(self))[index]  # IndexError past the end; -1 is the last row
         item = self.dataset[row]
         if not (isinstance(item, tuple | list) and len(item) == 2):
             raise ValueError(

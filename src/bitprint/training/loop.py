@@ -1,4 +1,4 @@
-"""The one training loop of all deep methods."""
+"""The training loop of all deep methods."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bitprint.data.feed import Feed
 from bitprint.nets.network import HashNetwork
 from bitprint.training.average import averaged
 from bitprint.training.distributed import ALONE, Workers
-from bitprint.training.graphs import false_alarms_unsaid
-from bitprint.training.order import balanced_order
+from bitprint.training.graphs import silence_false_alarms
+from bitprint.training.order import balanced_order, repeat_batches
 from bitprint.training.plan import Training
 from bitprint.training.progress import EpochBar
 from bitprint.training.run import RunFolder
@@ -26,32 +26,32 @@ from bitprint.training.step import Step
 from bitprint.training.whole_batch import whole_batches
 
 Callback = Callable[[dict[str, Any]], object]
-"""Takes the figures of an epoch."""
+"""Receives the metrics of an epoch."""
 
-_DRAWING = threading.RLock()
+_RNG_LOCK = threading.RLock()
 
 
 @contextmanager
-def own_generators(devices: Sequence[torch.device] = ()) -> Iterator[None]:
-    """Lend torch's generators to one thread: what it seeds and draws is not seen by others.
+def isolated_rng(devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """Isolate torch's RNG state: seeding and drawing inside have no effect outside.
 
-    They are global, and dropout and the start of a network draw from them. Other threads that want
-    them wait, and find them as they were before.
+    Torch's generators are global; dropout and weight initialization draw from them. Other threads
+    that enter this context wait, and the previous state is restored at the end.
 
     Parameters
     ----------
     devices : sequence of device
-        The GPUs whose generators are lent as well.
+        GPUs whose generators are isolated too.
 
     Examples
     --------
     >>> before = torch.get_rng_state()
-    >>> with own_generators():
+    >>> with isolated_rng():
     ...     _ = torch.manual_seed(7)
     >>> torch.equal(torch.get_rng_state(), before)
     True
     """
-    with _DRAWING, torch.random.fork_rng(list(devices)):
+    with _RNG_LOCK, torch.random.fork_rng(list(devices)):
         yield
 
 
@@ -69,38 +69,44 @@ def train(
     validate: Callable[[], dict[str, float]] | None = None,
     callback: Callback | None = None,
 ) -> list[dict[str, Any]]:
-    """Train `net` in place; return the figures of every epoch.
+    """Train `net` in place and return the metrics of every epoch.
 
-    Everything random in an epoch is drawn from (seed, epoch), so that a run which is killed and
-    resumed from its last checkpoint goes on as if nothing had happened. Several processes give
-    what one gives, but for the order in which floating-point numbers are added.
+    All randomness of an epoch depends on (seed, epoch) only. A run that is killed and resumed from
+    its last checkpoint therefore has the same result as an uninterrupted run. Several processes
+    have the same result as one, except for rounding: they add floating-point numbers in another
+    order.
 
     Parameters
     ----------
     net : HashNetwork
         On the training device.
     objective : Objective
-        The method: its buffers, its loss, its work between epochs.
+        The method: its buffers, its loss and its update between epochs.
     feed : Feed
         The N training items.
     state : State
         Their labels, on the training device.
     training : Training
-        Optimiser, schedule, augmentation.
+        Optimizer, schedule and augmentation.
     seed : int
         Seed of shuffling, augmentation and dropout.
     run : RunFolder, optional
-        Where checkpoints and figures go; resumed from when it holds a checkpoint.
+        Folder of checkpoints and metrics; training resumes from its last checkpoint, if any.
     progress : bool or str
-        Show a progress bar; where there is no terminal, lines that begin with this text.
+        Show a progress bar. Without a terminal, print lines that begin with this text.
     workers : Workers
-        The processes that train together, each with its part of `feed`. The first of them writes
-        and reports.
+        The processes that train together, each with its part of `feed`. Only process 0 writes
+        files and logs.
     validate : callable, optional
-        Measures the network after every epoch, with averaged weights where there are some; its
-        figures become columns of `metrics.csv`.
+        Evaluates the network after every epoch, with averaged weights if they are used. Its
+        results become columns of `metrics.csv`.
     callback : callable, optional
-        Called after every epoch with its figures. An exception that it raises ends the training.
+        Called after every epoch with its metrics. An exception that it raises ends the training.
+
+    Returns
+    -------
+    list of dict
+        Metrics of each epoch, by name.
 
     Examples
     --------
@@ -120,24 +126,26 @@ def train(
     step = Step(net, objective, state, training, workers)
     objective.prepare(state)
     first, history = run.restore(net, step.optimizer, state) if run else (0, [])
-    _begin_alike(net, state, first, run, workers)
+    _synchronize_start(net, state, first, run, workers)
     devices = [state.device] if state.device.type == "cuda" else []
     title = progress if isinstance(progress, str) else "training"
     with (
         EpochBar(
             training.epochs, first, enabled=bool(progress) and workers.first, title=title
         ) as bar,
-        own_generators(devices),
+        isolated_rng(devices),
         whole_batches(net, workers),
-        false_alarms_unsaid(),
+        silence_false_alarms(),
     ):
         for epoch in range(first, training.epochs):
             started = time.perf_counter()
-            losses = _one_epoch(step, feed, state, training, seed, epoch, bar)
+            losses = _one_epoch(
+                step, feed, state, training, seed, epoch, bar, views=objective.views
+            )
             total = sum(losses.values())
             if not math.isfinite(total):
                 raise FloatingPointError(_not_finite("loss", epoch, run))
-            # A finite loss can still have had a gradient that is not.
+            # A finite loss can have an infinite gradient.
             if not _is_finite(net):
                 raise FloatingPointError(_not_finite("network", epoch, run))
             row: dict[str, Any] = {"epoch": epoch + 1, "loss": total, **losses}
@@ -145,7 +153,8 @@ def train(
             if validate is not None:
                 with averaged(net, state, training.average):
                     row |= validate()
-            # All have computed the same; where their hardware rounds differently, one counts.
+            # All processes computed the same values; copy them in case their hardware rounds
+            # differently.
             workers.copy_from_first(state.tensors.values())
             seconds = time.perf_counter() - started
             row |= {"lr": step.optimizer.param_groups[0]["lr"], "seconds": round(seconds, 3)}
@@ -169,8 +178,10 @@ def _one_epoch(
     seed: int,
     epoch: int,
     bar: EpochBar,
+    *,
+    views: int,
 ) -> dict[str, float]:
-    """One pass over the training set; returns the mean of every part of the loss."""
+    """Train for one epoch and return the mean of each part of the loss."""
     torch.manual_seed(_mix(seed, epoch))
     generator = torch.Generator().manual_seed(_mix(seed, epoch) + 1)
     if training.per_class is None:
@@ -179,32 +190,33 @@ def _one_epoch(
         per_class = min(training.per_class, max(1, training.batch_size // 2))
         order = balanced_order(state.labels, per_class, generator)
     steps = -(-len(feed) // training.batch_size)
+    order = repeat_batches(order, training.batch_size, views)
     sums: dict[str, Tensor] = {}
     step.begin_epoch()
-    for number, (rows, items) in enumerate(feed.batches(order, training.batch_size)):
+    for number, (rows, items) in enumerate(feed.batches(order, views * training.batch_size)):
         step.set_rate(epoch, (epoch + number / steps) / training.epochs)
         for name, value in step(rows, items, epoch * steps + number, generator).items():
-            # Sums stay on the device: reading one here would make it wait.
+            # Keep the sums on the device: reading one here would synchronize with the GPU.
             sums[name] = sums.get(name, torch.zeros((), device=state.device)) + value
-        bar.advance(len(rows) / len(feed))
+        bar.advance(len(rows) / len(order))
     return {name: float(value) / steps for name, value in sums.items()}
 
 
-def _begin_alike(
+def _synchronize_start(
     net: HashNetwork, state: State, first: int, run: RunFolder | None, workers: Workers
 ) -> None:
-    """Begin in all processes with the network and the buffers of the first one."""
+    """Copy the network and the buffers of process 0 to all processes."""
     folder = run.path if run else "the run"
     workers.check_same(
         f"{first} epochs",
-        f"{folder}: not all processes find the same checkpoint in it; "
-        "put the run on a disk that all machines share",
+        f"{folder}: not all processes read the same checkpoint; "
+        "put the run folder on a disk that all machines share",
     )
     workers.copy_from_first([*net.state_dict().values(), *state.tensors.values()])
 
 
 def _mix(seed: int, epoch: int) -> int:
-    """A seed for an epoch, even: the odd one after it is that of a second generator."""
+    """Return an even seed for an epoch; the next odd number seeds a second generator."""
     return (seed * 1_000_003 + epoch) * 2 % 2**63
 
 

@@ -1,4 +1,4 @@
-"""In which order an epoch goes through the training images: at random, or class by class."""
+"""Order of the training images in an epoch: balanced classes, several views of an image."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from torch import Tensor
 
 
 def balanced_order(labels: Tensor, per_class: int, generator: torch.Generator) -> Tensor:
-    """Draw an order of all images in which `per_class` images of one class follow each other.
+    """Draw an order of all images in which `per_class` images of one class are consecutive.
 
-    Each class is shuffled and cut into groups of `per_class`, the last one maybe smaller. Then the
-    classes take turns, one group at a time, in an order that is drawn anew for every epoch: as
-    long as no class has run out, a batch of m times `per_class` images holds m classes (or all of
-    them). Every image comes exactly once.
+    Each class is shuffled and cut into groups of `per_class`; the last group can be smaller. Then
+    the classes take turns, one group at a time, in a random order. Until a class runs out of
+    images, a batch of m times `per_class` images contains m classes (or all of them). Every image
+    occurs exactly once.
 
     Parameters
     ----------
     labels : Tensor
-        (N,) class numbers, or (N, c) zeros and ones; an image of several labels goes with one of
-        them, drawn at random, and images without a label are a class of their own.
+        (N,) class numbers, or (N, c) zeros and ones. An image with several labels is assigned to
+        one of them at random; images without a label form a separate class.
     per_class : int
-        Images of a group.
+        Number of images per group.
     generator : torch.Generator
-        On the processor.
+        A CPU generator.
 
     Returns
     -------
     Tensor of int64, shape (N,)
+        Rows of the images.
 
     Examples
     --------
@@ -43,8 +44,36 @@ def balanced_order(labels: Tensor, per_class: int, generator: torch.Generator) -
     return shuffled[torch.argsort(group * len(kinds) + turn, stable=True)]
 
 
+def repeat_batches(order: Tensor, batch_size: int, views: int) -> Tensor:
+    """Repeat every batch of an order, so that each batch contains several views of its images.
+
+    The result is cut into batches of `batch_size` times `views` rows. The rest of the training
+    treats the views as different images: each has its own augmentation or noise.
+
+    Parameters
+    ----------
+    order : Tensor of int64, shape (N,)
+    batch_size : int
+        Number of different images in a batch.
+    views : int
+
+    Returns
+    -------
+    Tensor of int64, shape (views * N,)
+
+    Examples
+    --------
+    >>> order = repeat_batches(torch.tensor([4, 0, 2, 1, 3]), batch_size=2, views=2)
+    >>> [rows.tolist() for rows in order.split(4)]
+    [[4, 0, 4, 0], [2, 1, 2, 1], [3, 3]]
+    """
+    if views == 1:
+        return order
+    return torch.cat([rows.repeat(views) for rows in order.split(batch_size)])
+
+
 def _one_class_each(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """A class number for every image, shape (N,)."""
+    """Return a class number for every image, shape (N,)."""
     if labels.ndim == 1:
         return labels
     none = labels.sum(dim=1, keepdim=True) == 0
@@ -53,7 +82,7 @@ def _one_class_each(labels: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _rank_within(classes: Tensor) -> Tensor:
-    """How many images of the same class come earlier, shape (N,)."""
+    """Count the earlier images of the same class, shape (N,)."""
     counts = torch.bincount(classes)
     first = counts.cumsum(dim=0) - counts
     by_class = torch.argsort(classes, stable=True)

@@ -1,4 +1,4 @@
-"""Training: how a deep method is trained, apart from what it minimises."""
+"""Training: optimizer, schedule and augmentation of a deep method."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from bitprint.arguments import plain
 from bitprint.training.augment import check_augment
+from bitprint.utils.arguments import plain
 
 
 @dataclass(frozen=True)
 class Training:
-    """Optimiser, schedule and augmentation of one training run.
+    """Optimizer, schedule and augmentation of one training run.
 
-    The defaults are those of the DSDH authors' release: plain SGD with one rate for all layers,
-    falling from 1e-2 to 1e-6 on a logarithmic scale, no augmentation.
+    The defaults follow the DSDH authors' release: plain SGD with one learning rate for all layers,
+    which falls from 1e-2 to 1e-6 on a logarithmic scale, and no augmentation.
 
     Parameters
     ----------
@@ -24,41 +24,47 @@ class Training:
     batch_size : int
         Images per step.
     optimizer : {"sgd", "adamw"}
-        The update rule.
+        Optimizer.
     lr : float
         Highest learning rate of the hash layer.
     trunk_lr : float, optional
-        Highest learning rate of the trunk; `lr` by default.
+        Highest learning rate of the backbone; `lr` by default. With 0 only the head is trained.
     schedule : {"log", "cosine", "constant"}
-        "log" falls by four decades, epoch by epoch; "cosine" warms up over the first tenth of the
-        steps and then falls to zero, step by step.
+        "log" decreases by four orders of magnitude, epoch by epoch. "cosine" warms up over the
+        first tenth of the steps and then falls to zero, step by step.
     momentum : float
         Momentum of SGD.
     weight_decay : float
-        Weight decay, on biases too (as the authors do).
+        Weight decay, also of biases (as in the authors' release).
     augment : str
         "none", or some of "flip", "shift", "colour" and "erase" joined by plus signs: random
         changes of the images, see `bitprint.training.augment`.
+    standardize : bool
+        Whether feature vectors are standardized by the mean and the standard deviation of each
+        feature of the training set; for the backbone "mlp".
+    noise : float
+        Standard deviation of Gaussian noise that is added to feature vectors in training, after
+        standardization; for the backbone "mlp".
     cutmix : float
-        Share of the batches whose images carry a box of another image, and count in proportion to
-        its size as both: see `bitprint.training.cutmix`.
+        Share of the batches to which CutMix is applied: each image receives a box of another image
+        and both labels, weighted by area. See `bitprint.training.cutmix`.
     drop_blocks : float
-        Share of the residual blocks that an image skips in training, see
-        `bitprint.nets.stochastic_depth`; for networks that have some: EfficientNet-Lite.
+        Share of the residual blocks that an image skips in training (stochastic depth), see
+        `bitprint.nets.stochastic_depth`. Only for EfficientNet-Lite backbones.
     average : float
-        Where it is not 0, the network at the end is a running average of all networks on the
-        way, of which this share stays at each step: 0.99 looks back over some hundred steps.
+        Decay of an exponential moving average of the weights, which replaces them after training:
+        0.99 averages over about 100 steps. 0 turns averaging off.
     freeze_norms : bool
-        Normalise by the running averages that batch norms come with, and leave those as they are:
-        for pretrained networks and few images.
+        Keep batch norms of the backbone in evaluation mode: they normalize by the pretrained
+        running statistics and do not update them. For pretrained networks and few images.
     mirror : bool
         Encode an image by the mean of the outputs for it and for its mirror image.
     per_class : int, optional
-        How many images of one class follow each other, so that a batch of 100 with 10 of a class
-        holds ten classes; never more than half a batch, so that each has two classes at least. By
-        default the order is random. Either way an epoch is every image once.
+        Number of consecutive images of one class: with 10, a batch of 100 contains 10 classes. At
+        most half of the batch size, so that a batch has at least two classes. By default the order
+        is random. In both cases every image occurs once per epoch.
     precision : {"auto", "float32", "bfloat16"}
-        Arithmetic of the trunk; "auto" is bfloat16 on a GPU. Hash layer and loss are float32.
+        Precision of the backbone; "auto" is bfloat16 on a GPU. Hash layer and loss use float32.
 
     Examples
     --------
@@ -78,6 +84,8 @@ class Training:
     momentum: float = 0.0
     weight_decay: float = 5e-4
     augment: str = "none"
+    standardize: bool = False
+    noise: float = 0.0
     cutmix: float = 0.0
     drop_blocks: float = 0.0
     average: float = 0.0
@@ -87,25 +95,25 @@ class Training:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # a model's options are written as JSON, which has no NumPy
+        for field in fields(self):  # options are stored as JSON, which has no NumPy types
             object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         for name in ("epochs", "batch_size", "per_class"):
             count = getattr(self, name)
             if name == "per_class" and count is None:
                 continue
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1")
+                raise ValueError(f"{name} must be an integer >= 1, got {count!r}")
         for name in _RATES:
             rate = getattr(self, name)
             if name == "trunk_lr" and rate is None:
                 continue
             if not isinstance(rate, int | float) or not (math.isfinite(rate) and rate >= 0):
-                raise ValueError(f"{name} must be a finite number of at least 0, got {rate!r}")
+                raise ValueError(f"{name} must be a finite number >= 0, got {rate!r}")
         if self.cutmix > 1:
-            raise ValueError(f"cutmix must be at most 1, got {self.cutmix!r}")
+            raise ValueError(f"cutmix must be <= 1, got {self.cutmix!r}")
         for name in ("average", "drop_blocks"):
             if getattr(self, name) >= 1:
-                raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be < 1, got {getattr(self, name)!r}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -115,16 +123,16 @@ class Training:
         check_augment(self.augment)
 
     def rate(self, epoch: int, progress: float) -> float:
-        """Learning rate of the hash layer."""
+        """Return the learning rate of the hash layer."""
         return self.lr * self._share(epoch, progress)
 
     def trunk_rate(self, epoch: int, progress: float) -> float:
-        """Learning rate of the trunk."""
+        """Return the learning rate of the backbone."""
         highest = self.lr if self.trunk_lr is None else self.trunk_lr
         return highest * self._share(epoch, progress)
 
     def _share(self, epoch: int, progress: float) -> float:
-        """Share of the highest rate.
+        """Return the factor on the highest learning rate.
 
         Parameters
         ----------
@@ -142,7 +150,7 @@ class Training:
         return 1.0
 
 
-_RATES = ("lr", "trunk_lr", "momentum", "weight_decay", "cutmix", "drop_blocks", "average")
+_RATES = ("lr", "trunk_lr", "momentum", "weight_decay", "noise", "cutmix", "drop_blocks", "average")
 _CHOICES = {
     "optimizer": ("sgd", "adamw"),
     "schedule": ("log", "cosine", "constant"),

@@ -1,4 +1,4 @@
-"""Progress: the bar of training with loss, speed and time left, and lines for a log."""
+"""Progress bar of training with loss, speed and remaining time, and plain lines for logs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PAUSE = 30.0  # seconds
 
 
 class PlainLines:
-    """Lines of progress in place of a bar, for a log: at most one in half a minute.
+    """Progress as plain lines for a log: at most one line every 30 seconds.
 
     Parameters
     ----------
     write : callable
-        Takes each line that is due.
+        Receives each line.
 
     Examples
     --------
     >>> lines = PlainLines(print)
-    >>> lines.offer("reading: 1 of 1000")  # too early to be told
+    >>> lines.offer("reading: 1 of 1000")  # within the first 30 seconds: not printed
     """
 
     def __init__(self, write: Callable[[str], object]) -> None:
@@ -39,16 +39,16 @@ class PlainLines:
         self._written = time.monotonic()
 
     def offer(self, line: str) -> None:
-        """Write a line unless another one was written a moment ago."""
+        """Write the line if the last one is at least 30 seconds old."""
         if time.monotonic() - self._written >= _PAUSE:
             self._write(line)
             self._written = time.monotonic()
 
 
 class EpochBar:
-    """A bar over epochs that moves with every batch; silent when not `enabled`.
+    """Progress bar over epochs that advances with every batch; hidden if not `enabled`.
 
-    Where standard error is no terminal, plain lines come in its place, which begin with `title`.
+    If standard error is not a terminal, plain lines that begin with `title` replace the bar.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class EpochBar:
         )
 
     def advance(self, share: float) -> None:
-        """Move by a share of an epoch."""
+        """Advance by a share of an epoch."""
         self._progress.advance(self._task, share)
         if self._lines:
             self._lines.offer(self._line())
 
     def finish_epoch(self, epochs: int, loss: float, speed: float) -> None:
-        """Show the loss and the images per second of the epoch that ended, the `epochs`-th."""
+        """Show the loss and the images per second after `epochs` epochs."""
         self._progress.update(
             self._task, completed=epochs, loss=f"{loss:.4f}", speed=f"{speed:,.0f} images/s"
         )

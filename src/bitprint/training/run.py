@@ -1,4 +1,4 @@
-"""The run folder: checkpoints to resume from, and the figures of every epoch."""
+"""Run folder: checkpoints and the metrics of every epoch."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialise
+from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
-from bitprint.files import write_atomically
 from bitprint.training.state import State
+from bitprint.utils.files import make_folder, write_atomically
 
 _VERSION = 1
-_RECIPES = {"recipes": "named"}  # in checkpoints of versions whose options name a recipe
+_RECIPES = {"recipes": "named"}  # marks checkpoints whose options include a recipe
 _CHECKPOINT = Path("checkpoint", "last.safetensors")
 
 History = list[dict[str, Any]]
 
 
-def holds_checkpoint(folder: str | os.PathLike[str]) -> bool:
-    """Whether a training run has begun in a folder."""
+def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder contains a checkpoint."""
     return (Path(folder) / _CHECKPOINT).is_file()
 
 
-def begun_without_recipe(folder: str | os.PathLike[str]) -> str | None:
-    """Return the identity of a run that a version without recipes began in a folder, if any.
+def identity_without_recipe(folder: str | os.PathLike[str]) -> str | None:
+    """Return the identity of the run in a folder if an old version without recipes started it.
 
     Such runs have the recipe "original".
     """
@@ -42,15 +42,15 @@ def begun_without_recipe(folder: str | os.PathLike[str]) -> str | None:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-    except SafetensorError:  # a damaged file, which `RunFolder.restore` refuses
+    except SafetensorError:  # a damaged file: `RunFolder.restore` raises an error for it
         return None
     return None if "recipes" in metadata else metadata.get("identity")
 
 
-def other_run(folder: str | os.PathLike[str]) -> ValueError:
-    """Return the error that a folder cannot take a run, for it holds another."""
+def other_run_error(folder: str | os.PathLike[str]) -> ValueError:
+    """Return the error for a folder that contains another run."""
     return ValueError(
-        f"{folder}: holds a run with other options or other data; "
+        f"{folder}: contains a run with other options or other data; "
         "choose another folder or delete this one"
     )
 
@@ -61,14 +61,15 @@ class RunFolder:
     Parameters
     ----------
     path : path
-        The folder; made when missing.
+        The folder; created if missing.
     identity : str
-        Names method, options and training data. A folder that holds another run is refused.
+        Identifies method, options and training data. A folder with another identity raises a
+        ValueError.
     """
 
     def __init__(self, path: str | os.PathLike[str], identity: str) -> None:
         self.path = Path(path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         self._identity = identity
         self._checkpoint = self.path / _CHECKPOINT
         self._metrics = self.path / "metrics.csv"
@@ -77,20 +78,20 @@ class RunFolder:
 
     @property
     def kept_epochs(self) -> int:
-        """How many epochs the checkpoint that is there has seen; 0 where there is none."""
+        """Number of epochs in the checkpoint; 0 without a checkpoint."""
         if not self._checkpoint.exists():
             return 0
         with safe_open(self._checkpoint, framework="pt") as file:
             return len(json.loads(file.metadata()["history"]))
 
     def due(self) -> bool:
-        """Is it time for a checkpoint? Writing them takes at most a twentieth of the run."""
+        """Return whether to write a checkpoint now; writing takes at most 5% of the time."""
         return time.monotonic() - self._saved_at >= 20 * self._save_seconds
 
     def save(
         self, history: History, net: nn.Module, optimizer: torch.optim.Optimizer, state: State
     ) -> None:
-        """Write a checkpoint after the epochs of `history`, in place of the last one."""
+        """Write a checkpoint after the epochs of `history`, replacing the last one."""
         started = time.monotonic()
         tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
         tensors |= {f"state.{name}": value for name, value in state.tensors.items()}
@@ -109,14 +110,14 @@ class RunFolder:
         }
         tensors = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
         metadata["checksum"] = _checksum(tensors, metadata)
-        write_atomically(self._checkpoint, serialise(tensors, metadata))
+        write_atomically(self._checkpoint, serialize(tensors, metadata))
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - started
 
     def restore(
         self, net: nn.Module, optimizer: torch.optim.Optimizer, state: State
     ) -> tuple[int, History]:
-        """Load the last checkpoint, if there is one; return its number of epochs, and figures."""
+        """Load the last checkpoint, if any; return its number of epochs and their metrics."""
         if not self._checkpoint.exists():
             return 0, []
         tensors, metadata = self._read()
@@ -126,17 +127,17 @@ class RunFolder:
             history = _parse_history(metadata["history"])
             buffers = _under(tensors, "state.")
             if missing := state.tensors.keys() - buffers.keys():
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        except Exception as error:  # what does not fit makes torch raise almost anything
+                raise ValueError(f"missing: {', '.join(sorted(missing))}")
+        except Exception as error:  # torch raises many types for a state that does not match
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"{self._checkpoint}: does not fit this run ({reason}); delete it to start again"
+                f"{self._checkpoint}: does not match this run ({reason}); delete it to start again"
             ) from error
         state.tensors = {name: value.to(state.device) for name, value in buffers.items()}
         return len(history), history
 
     def write_metrics(self, history: History) -> None:
-        """Write the figures of all epochs to `metrics.csv`."""
+        """Write the metrics of all epochs to `metrics.csv`."""
         columns = list(dict.fromkeys(name for row in history for name in row))
         table = io.StringIO()
         writer = csv.DictWriter(table, columns, lineterminator="\n")
@@ -148,13 +149,13 @@ class RunFolder:
         try:
             with safe_open(self._checkpoint, framework="pt") as file:
                 metadata = file.metadata() or {}
-                # Copied: inside of the mapped file they are not aligned as torch's own tensors
-                # are, and matrix products of them can round differently.
+                # Copy: in the memory-mapped file tensors are not aligned as torch aligns them, and
+                # matrix products of unaligned tensors can round differently.
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            reason = " ".join(str(error).split())  # a name in the file may hold line breaks
+            reason = " ".join(str(error).split())  # a name in the file can contain line breaks
             raise ValueError(
-                f"{self._checkpoint}: not a checkpoint, or a damaged one ({reason}); "
+                f"{self._checkpoint}: not a checkpoint, or damaged ({reason}); "
                 "delete it to start again"
             ) from error
         version = metadata.get("version", "")
@@ -162,20 +163,19 @@ class RunFolder:
             raise ValueError(f"{self._checkpoint}: not a checkpoint; delete it to start again")
         if version != str(_VERSION):
             raise ValueError(
-                f"{self._checkpoint}: a checkpoint of version {version}, this is version {_VERSION}"
+                f"{self._checkpoint}: checkpoint format {version}, expected {_VERSION}"
             )
         if metadata.pop("checksum", None) != _checksum(tensors, metadata):
             raise ValueError(
-                f"{self._checkpoint}: a damaged checkpoint (its checksum is another); "
-                "delete it to start again"
+                f"{self._checkpoint}: damaged checkpoint (wrong checksum); delete it to start again"
             )
         if metadata.get("identity") != self._identity:
-            raise other_run(self.path)
+            raise other_run_error(self.path)
         return tensors, metadata
 
 
 def _checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
-    """SHA-256 over everything in a checkpoint but itself."""
+    """Return the SHA-256 of a checkpoint without its checksum."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
@@ -195,7 +195,7 @@ def _load_moments(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) 
 def _parse_history(text: str) -> History:
     history = json.loads(text)
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
-        raise ValueError("its history is not a list of epochs")
+        raise ValueError("history is not a list of epochs")
     return history
 
 

@@ -1,4 +1,4 @@
-"""State and Objective: what training keeps besides the network, and what a method adds to it."""
+"""State and Objective: the training state of a deep method, and its interface to the loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass
 class State:
-    """The training set as a method's loss sees it, on the training device.
+    """Labels of the training set and buffers of a method, on the training device.
 
     Parameters
     ----------
@@ -20,10 +20,10 @@ class State:
     classes : Tensor of float32, shape (N, c)
         Y, the same labels as a matrix; for classification.
     batch_size : int
-        Nominal size of a batch. Sums are divided by it even in a last, smaller batch, as the
-        authors of DSDH do, so that a few left-over images do not weigh as much as a full batch.
+        Nominal batch size. Sums are divided by it even in a smaller last batch, as in the DSDH
+        authors' release, so that a few remaining images do not have the weight of a full batch.
     tensors : dict of str to Tensor
-        What the method keeps between batches, such as its output buffer; saved in checkpoints.
+        Buffers of the method, such as its output buffer; saved in checkpoints.
 
     Examples
     --------
@@ -43,18 +43,22 @@ class State:
 
     @property
     def device(self) -> torch.device:
-        """Where the training set is."""
+        """Device of the training set."""
         return self.labels.device
 
 
 class Objective(Protocol):
-    """What a deep method adds to the loop: its buffers, its loss, its work between epochs."""
+    """Interface of a deep method to the loop: its buffers, loss and update between epochs."""
+
+    @property
+    def views(self) -> int:
+        """How often an image is in a batch; see `repeat_batches`."""
 
     def prepare(self, state: State) -> None:
-        """Allocate what the method keeps, in `state.tensors`."""
+        """Allocate the method's buffers in `state.tensors`."""
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
-        """Named parts of the loss of one batch; their sum is minimised."""
+        """Return the parts of the loss of one batch, by name; their sum is minimized."""
 
     def after_epoch(self, state: State) -> dict[str, float]:
-        """Work between epochs; returns figures for `metrics.csv`."""
+        """Update the buffers between epochs; return metrics for `metrics.csv`."""

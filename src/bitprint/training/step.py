@@ -1,4 +1,4 @@
-"""Step: what happens to one batch in training."""
+"""Step: one training step."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bitprint.training.state import Objective, State
 
 
 class Step:
-    """Change a batch at random, put it through the network, follow the gradient of its loss.
+    """One training step: augment a batch, compute its loss and update the network.
 
     Parameters
     ----------
     net : HashNetwork
         On the training device.
     objective : Objective
-        What its outputs should be.
+        Loss of the method.
     state : State
-        What the objective keeps.
+        Labels and buffers.
     training : Training
-        How the gradient is followed.
+        Training options.
     workers : Workers
         The processes that share each batch.
     """
@@ -46,15 +46,18 @@ class Step:
         self._state = state
         self._training = training
         self._workers = workers
-        self._captured = Captured(net, training.batch_size) if net.trunk.optimized else net
+        if training.trunk_lr == 0:
+            net.trunk.requires_grad_(False)  # saves the backward pass of the backbone
+        size = objective.views * training.batch_size
+        self._captured = Captured(net, size) if net.trunk.optimized else net
         if training.average:
             start_average(net, state)
 
     def begin_epoch(self) -> None:
-        """Put the network into the mode in which it is trained."""
+        """Set the network to training mode."""
         self._net.train()
         if self._training.freeze_norms:
-            for layer in self._net.modules():
+            for layer in self._net.trunk.modules():
                 if isinstance(layer, BATCH_NORMS):
                     layer.eval()
 
@@ -66,13 +69,13 @@ class Step:
         Parameters
         ----------
         rows : Tensor of int64, shape (n,)
-            Which training images it has.
+            Rows of the batch in the training set, repeated for several views.
         items : Tensor
-            Those of them that are this process's part.
+            This process's part of the batch.
         steps : int
             Steps done before this one.
         generator : torch.Generator
-            Draws the changes.
+            Source of the random augmentation.
         """
         cut = None
         if items.ndim == 4:
@@ -88,12 +91,12 @@ class Step:
         return {name: value.detach() for name, value in parts.items()}
 
     def finish(self) -> None:
-        """Give the network the averaged weights, where there are some."""
+        """Load the averaged weights into the network, if they are used."""
         if self._training.average:
             finish_average(self._net, self._state)
 
     def set_rate(self, epoch: int, progress: float) -> None:
-        """Set the learning rates, see `Training.rate`."""
+        """Set the learning rates; see `Training.rate`."""
         head, trunk = self.optimizer.param_groups
         head["lr"] = self._training.rate(epoch, progress)
         trunk["lr"] = self._training.trunk_rate(epoch, progress)
@@ -104,11 +107,11 @@ class Step:
         return self._workers.forward(self._net, items, count)
 
     def _loss(self, outputs: Tensor, rows: Tensor, cut: Cut | None) -> dict[str, Tensor]:
-        """Parts of the loss; of images with a box, the mean for what they are and what it is."""
+        """Return the parts of the loss; with CutMix, the weighted mean for both labels."""
         parts = self._objective.loss(outputs, rows, self._state)
         if cut is None:
             return parts
-        # What the outputs are to the others' labels leaves no trace in the buffers.
+        # The loss for the other labels must not change the buffers, so it uses a copy.
         others = rows[cut.partners.to(rows.device, non_blocking=True)]
         as_others = self._objective.loss(outputs, others, without_average(self._state))
         return {
@@ -119,7 +122,7 @@ class Step:
     def _with_boxes(
         self, items: Tensor, count: int, generator: torch.Generator
     ) -> tuple[Tensor, Cut | None]:
-        """Draw a box for a batch of `count`, and paste it into this process's images."""
+        """Draw a box for a batch of `count` images and paste it into this process's images."""
         if not self._training.cutmix:
             return items, None
         shape = torch.Size((count, *items.shape[1:]))
@@ -131,18 +134,18 @@ class Step:
         return cut.paste(items, others), cut
 
     def _augmented(self, items: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """Change this process's images of a batch of `count` as one process would change them."""
+        """Augment this process's images of a batch of `count` as a single process would."""
         kind, workers = self._training.augment, self._workers
         if workers.size == 1 or kind == "none":
             return augment(items, kind, generator)
-        # What is drawn for an image depends on its place in the batch.
+        # The random numbers of an image depend on its position in the batch.
         batch = items.new_zeros(count, *items.shape[1:])
         workers.part(batch).copy_(items)
         return workers.part(augment(batch, kind, generator))
 
 
 def make_optimizer(net: HashNetwork, training: Training) -> torch.optim.Optimizer:
-    """Return the optimiser of a plan: hash layer and trunk are groups with rates of their own."""
+    """Return the optimizer, with separate parameter groups for hash layer and backbone."""
     groups = [{"params": list(net.head.parameters())}, {"params": list(net.trunk.parameters())}]
     if training.optimizer == "sgd":
         return torch.optim.SGD(

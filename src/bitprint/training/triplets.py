@@ -1,7 +1,7 @@
 """Triplets (q, p, n) on the training device: q is more similar to p than to n.
 
-Everything here works on masks of a fixed shape, so that no step waits for the device to say how
-many triplets there are, and a batch without any costs nothing: `masked_mean` gives it a loss of 0.
+All functions work on masks of a fixed shape, so that no step waits for the GPU to count the
+triplets. A batch without triplets has loss 0, see `masked_mean`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import torch
 from torch import Tensor
 
 from bitprint.supervision import similarity
+from bitprint.training.losses import squared_distances
 
 
 def batch_triplets(labels: Tensor) -> Tensor:
-    """All triplets in a batch: q shares a label with p and none with n; q and p differ.
+    """Return all triplets in a batch: q shares a label with p and none with n; q and p differ.
 
     Parameters
     ----------
     labels : Tensor
-        Of the batch: (n,) class numbers, or (n, c) zeros and ones.
+        (n,) class numbers, or (n, c) zeros and ones.
 
     Returns
     -------
     Tensor of bool, shape (n, n, n)
-        True at [q, p, n] where the three are a triplet.
+        True at [q, p, n] if (q, p, n) is a triplet.
 
     Examples
     --------
@@ -36,20 +37,19 @@ def batch_triplets(labels: Tensor) -> Tensor:
 
 
 def triplet_hinge(codes: Tensor, triplets: Tensor, margin: float) -> Tensor:
-    """Mean of ``max(0, margin + ||f_q - f_p||^2 - ||f_q - f_n||^2)`` over triplets of a batch.
+    """Return the mean of ``max(0, margin + ||f_q - f_p||^2 - ||f_q - f_n||^2)`` over triplets.
 
-    Between codes of 0 and 1 these are Hamming distances, and the margin is in bits.
+    For codes of 0 and 1 these are Hamming distances, and the margin is in bits.
 
     Parameters
     ----------
     codes : Tensor, shape (n, K)
         Real or binary.
     triplets : Tensor of bool, shape (n, n, n)
-        As `batch_triplets` gives them; without any, the loss is 0.
+        The result of `batch_triplets`; without triplets, the loss is 0.
     margin : float
     """
-    norms = codes.square().sum(dim=1)
-    distances = norms[:, None] + norms[None, :] - 2 * codes @ codes.t()
+    distances = squared_distances(codes)
     hinge = (margin + distances[:, :, None] - distances[:, None, :]).relu()
     return masked_mean(hinge, triplets)
 
@@ -65,9 +65,9 @@ def draw(allowed: Tensor, count: int) -> tuple[Tensor, Tensor]:
     Returns
     -------
     columns : Tensor of int64, shape (n, count)
-        Of a row that allows nothing, they mean nothing.
+        Arbitrary in rows without an allowed column.
     found : Tensor of bool, shape (n,)
-        Which rows allow anything.
+        Whether a row has an allowed column.
 
     Examples
     --------
@@ -84,15 +84,15 @@ def draw(allowed: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def masked_mean(values: Tensor, mask: Tensor, dim: tuple[int, ...] | None = None) -> Tensor:
-    """Mean of `values` where `mask` is True; 0, with a gradient of 0, where it never is.
+    """Return the mean of `values` where `mask` is True; 0 with zero gradient if it never is.
 
     Parameters
     ----------
     values : Tensor
     mask : Tensor of bool
-        Of the same shape.
+        Same shape as `values`.
     dim : tuple of int, optional
-        Axes to take the mean over; all by default.
+        Axes of the mean; all by default.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The web server: one page to search a collection by example, and its HTTP interface."""
+"""Web server: a page for searching a collection by example, and its HTTP API."""
 
 try:
     import fastapi as _fastapi  # noqa: F401

@@ -1,4 +1,4 @@
-"""The routes of the server: the page, searches, pictures, health and metrics."""
+"""Routes of the server: page, search, photos, health and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bitprint.version import __version__
 from bitprint.web.collection import KEY_PATTERN, Collection
 from bitprint.web.head import HeadRequests
 from bitprint.web.limits import MOST_RESULTS, OVERLOADED, RETRY, BoundedRequests, Limits
-from bitprint.web.metrics import Metrics, Observed
+from bitprint.web.metrics import Metrics, MetricsMiddleware
 from bitprint.web.models import (
     Answer,
     Error,
@@ -33,33 +33,35 @@ from bitprint.web.models import (
     Options,
     Query,
     UploadLimits,
-    in_one_sentence,
+    first_error,
     search_body,
 )
 from bitprint.web.pictures import CONTENT_TYPES
-from bitprint.web.security import Access, SecurityHeaders
+from bitprint.web.security import AccessControl, SecurityHeaders
 from bitprint.web.server import Server
 
 _STATIC = Path(__file__).parent / "static"
 _CHUNK = 1 << 16
-_ASK_AGAIN = "private, no-cache"  # kept, but the file may have been overwritten
+_REVALIDATE = "private, no-cache"  # the file may be overwritten
 
 _MEANINGS = {
-    400: "The body is not what its type says.",
+    400: "The request is not valid HTTP, or its body does not match its content type.",
     401: "The token is missing or wrong.",
-    404: "There is no such item or picture.",
+    403: "The request comes from another website.",
+    404: "There is no such item or photo.",
     408: "The request did not arrive in time.",
     413: "The upload is too large.",
-    415: "The body is of no type that is taken here, or no picture that can be read.",
-    421: "The server does not answer to this host name.",
-    422: "The request is not valid.",
+    415: "The content type is not supported, or the photo cannot be read.",
+    421: "The server does not accept this host name.",
+    422: "The request is invalid.",
+    431: "The header is too large.",
     503: "The server is overloaded; try again later.",
 }
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Document the errors of a route, and those that any route may give."""
-    listed = sorted({*statuses, 401, 408, 413, 421, 503})
+    """Document the errors of a route and those common to all routes."""
+    listed = sorted({*statuses, 400, 401, 403, 408, 413, 421, 431, 503})
     return {status: {"model": Error, "description": _MEANINGS[status]} for status in listed}
 
 
@@ -69,7 +71,7 @@ async def _server_of(request: Request) -> Server:
 
 
 Shared = Annotated[Server, Depends(_server_of)]
-Key = Annotated[str, InPath(pattern=KEY_PATTERN, description="The id of a result.")]
+Key = Annotated[str, InPath(pattern=KEY_PATTERN, description="The id of a search result.")]
 
 router = APIRouter()
 
@@ -81,24 +83,24 @@ def create_app(
     limits: Limits | None = None,
     names: Names[str] = (),
 ) -> FastAPI:
-    """Make the ASGI application that serves a collection.
+    """Create the ASGI application that serves a collection.
 
     Parameters
     ----------
     collection : Collection
-        It stays open; closing its index is the caller's.
+        The caller closes its index after use.
     token : str, optional
-        Asked of every request but those for the page itself, /health and /openapi.json.
+        Required for all requests except those for the page, /health and /openapi.json.
     limits : Limits, optional
-        What requests may cost.
+        Limits on the cost of requests.
     names : collection of str
-        Host names of the server, besides localhost and numeric addresses.
+        Host names of the server in addition to localhost and numeric addresses.
 
     Returns
     -------
     FastAPI
-        Its interface is documented at /openapi.json. There is no /docs, whose scripts would come
-        from elsewhere.
+        The API is documented at /openapi.json. /docs is disabled, because it loads scripts from
+        other servers.
 
     Examples
     --------
@@ -124,14 +126,14 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.server = server = Server(collection, limits, metrics)
         try:
-            await server.crew.run(collection.warm_up)
+            await server.executor.run(server.warm_up)
             yield
         finally:
             server.close()
 
     app = FastAPI(
         title="Bitprint",
-        summary="Search a collection of pictures by the Hamming distance of their codes.",
+        summary="Search a collection of photos by the Hamming distance of their codes.",
         version=__version__,
         docs_url=None,
         redoc_url=None,
@@ -146,13 +148,13 @@ def create_app(
         openapi_extra=search_body(collection.index.bits),
     )
     app.mount("/static", StaticFiles(directory=_STATIC))
-    app.add_exception_handler(queue.Full, _say_overloaded)
-    app.add_exception_handler(ConnectionError, _say_unreachable)
-    app.add_exception_handler(RequestValidationError, _say_invalid)
-    # The last one added is the outermost.
+    app.add_exception_handler(queue.Full, _overloaded)
+    app.add_exception_handler(ConnectionError, _unreachable)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    # The last middleware added is the outermost one.
+    app.add_middleware(AccessControl, token=token, names=names)
     app.add_middleware(BoundedRequests, limits=limits)
-    app.add_middleware(Access, token=token, names=names)
-    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(MetricsMiddleware, metrics=metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(HeadRequests)
     return app
@@ -160,13 +162,13 @@ def create_app(
 
 @router.get("/", include_in_schema=False)
 async def page() -> FileResponse:
-    """The page."""
+    """Return the page."""
     return FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
 @router.get("/api/info", responses=_errors())
 async def info(server: Shared) -> Info:
-    """Say what is served: how many codes of how many bits, made by which model, which labels."""
+    """Return the name, size, code length, model and labels of the collection."""
     collection = server.collection
     encoder, limits = collection.encoder, server.limits
     return Info(
@@ -174,7 +176,7 @@ async def info(server: Shared) -> Info:
         codes=await asyncio.to_thread(len, collection.index),
         bits=collection.index.bits,
         model=None if encoder is None else encoder.describe(),
-        labels=await server.crew.run(collection.labels),
+        labels=await server.executor.run(collection.labels),
         uploads=None
         if encoder is None
         else UploadLimits(bytes=limits.upload_bytes, pixels=limits.pixels),
@@ -184,7 +186,7 @@ async def info(server: Shared) -> Info:
 
 
 async def search(request: Request, server: Shared) -> Answer:
-    """Find the items nearest to a picture, to a code, or to an item of the collection."""
+    """Find the items nearest to a photo, a code or an item of the collection."""
     started = time.perf_counter()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     options: Options
@@ -194,24 +196,24 @@ async def search(request: Request, server: Shared) -> Answer:
             code = await server.code_of_query(query)
         elif kind == "multipart/form-data":
             if server.collection.encoder is None:
-                raise HTTPException(415, "this index holds no model; search by code or by id")
+                raise HTTPException(415, "this index contains no model; search by code or by id")
             options, picture = await _read_form(request)
             code = await server.code_of_picture(picture)
         else:
-            raise HTTPException(415, "send application/json, or a picture as multipart/form-data")
+            raise HTTPException(415, "send application/json, or a photo as multipart/form-data")
     except ValidationError as error:
-        raise HTTPException(422, in_one_sentence(error)) from None
+        raise HTTPException(422, first_error(error)) from None
     return await server.answer(code, options, started)
 
 
 async def _read_form(request: Request) -> tuple[Options, bytes]:
-    """Return the options and the picture of a form."""
+    """Return the options and the image file of a form."""
     async with request.form(max_files=1, max_fields=8, max_part_size=1 << 14) as form:
         fields = dict(form)
         picture = fields.pop("picture", None)
         if not isinstance(picture, UploadFile):
-            raise HTTPException(422, "picture: send the picture as a file in this field")
-        options = Options.model_validate(fields, strict=False)  # numbers are text in a form
+            raise HTTPException(422, "picture: send the photo as a file in this field")
+        options = Options.model_validate(fields, strict=False)  # form fields are strings
         return options, await picture.read()
 
 
@@ -219,17 +221,20 @@ async def _read_form(request: Request) -> tuple[Options, bytes]:
     "/api/thumbnail/{key}",
     response_class=Response,
     responses=_errors(404, 422)
-    | {200: {"content": {"image/jpeg": {}}}, 304: {"description": "It has not changed."}},
+    | {
+        200: {"content": {"image/jpeg": {}}},
+        304: {"description": "The thumbnail has not changed."},
+    },
 )
 async def thumbnail(
     key: Key, server: Shared, if_none_match: Annotated[str, Header()] = ""
 ) -> Response:
-    """Return the picture of an item, at most 320 pixels to a side, as JPEG."""
+    """Return the photo of an item as a JPEG of at most 320 x 320 pixels."""
     try:
-        found, data = await server.crew.run(server.thumbnail, key, if_none_match.strip('"'))
+        found, data = await server.thumbnail(key, if_none_match.strip('"'))
     except (ValueError, FileNotFoundError):
-        raise HTTPException(404, "there is no such picture") from None
-    headers = {"ETag": f'"{found}"', "Cache-Control": _ASK_AGAIN}
+        raise HTTPException(404, "there is no such photo") from None
+    headers = {"ETag": f'"{found}"', "Cache-Control": _REVALIDATE}
     if data is None:
         return Response(status_code=304, headers=headers)
     return Response(data, media_type="image/jpeg", headers=headers)
@@ -242,26 +247,26 @@ async def thumbnail(
     | {200: {"content": {kind: {} for kind in sorted(set(CONTENT_TYPES.values()))}}},
 )
 async def picture(key: Key, server: Shared) -> StreamingResponse:
-    """Return the picture of an item as it is on disk."""
+    """Return the unchanged image file of an item."""
     try:
-        opened = await server.crew.run(server.open_picture, key)
+        opened = await server.open_picture(key)
     except (ValueError, FileNotFoundError):
-        raise HTTPException(404, "there is no such picture") from None
+        raise HTTPException(404, "there is no such photo") from None
     headers = {
         "Content-Length": str(opened.bytes),
         "ETag": f'"{opened.version}"',
-        "Cache-Control": _ASK_AGAIN,
+        "Cache-Control": _REVALIDATE,
     }
     return StreamingResponse(
         _chunks(opened.file, opened.bytes),
         media_type=opened.content_type,
         headers=headers,
-        background=BackgroundTask(opened.file.close),  # where nothing of it is read, as for HEAD
+        background=BackgroundTask(opened.file.close),  # in case the body is not read, as for HEAD
     )
 
 
 def _chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Yield `size` bytes of a file, however it grows meanwhile."""
+    """Yield at most `size` bytes of a file, which may grow in the meantime."""
     with file:
         file.seek(0)
         while size > 0 and (chunk := file.read(min(size, _CHUNK))):
@@ -271,26 +276,26 @@ def _chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
 
 @router.get("/health", responses=_errors())
 async def health(server: Shared) -> Health:
-    """Say that the server is alive and its index readable."""
+    """Report that the server is running and its index is readable."""
     return Health(status="ok", codes=await asyncio.to_thread(len, server.collection.index))
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=_errors())
 async def metrics(server: Shared) -> PlainTextResponse:
-    """Return counters and latencies in the text format of Prometheus."""
+    """Return request counts and latencies in the Prometheus text format."""
     text = server.metrics.render(await asyncio.to_thread(server.gauges))
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
-async def _say_overloaded(_request: Request, _error: Exception) -> JSONResponse:
+async def _overloaded(_request: Request, _error: Exception) -> JSONResponse:
     return JSONResponse({"detail": OVERLOADED}, 503, RETRY)
 
 
-async def _say_unreachable(_request: Request, _error: Exception) -> JSONResponse:
+async def _unreachable(_request: Request, _error: Exception) -> JSONResponse:
     return JSONResponse({"detail": "the index cannot be reached; try again"}, 503, RETRY)
 
 
-async def _say_invalid(_request: Request, error: Exception) -> JSONResponse:
+async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     return JSONResponse({"detail": f"{first['loc'][-1]}: {first['msg']}"}, 422)

@@ -1,4 +1,4 @@
-"""Work of many requests at once: in batches on one thread, or on a few threads, never unbounded."""
+"""Run the work of concurrent requests on a few threads with bounded queues."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Result = TypeVar("Result")
 
 
 class Batcher(Generic[Job, Result]):
-    """Gathers the jobs that wait into batches, which one thread works off.
+    """Process queued jobs in batches on one thread.
 
-    A job that comes while the thread is idle starts at once; those that come while it works
-    wait and form the next batch. So nobody waits for a batch to fill.
+    A job starts at once if the thread is idle. Jobs that arrive while it is busy form the next
+    batch; the thread never waits for a batch to fill up.
 
     Parameters
     ----------
     work : callable
-        Takes a list of jobs and returns as many results, in order.
+        Called with a list of jobs; returns their results in the same order.
     most : int
-        How many jobs a batch may have.
+        Maximum number of jobs in a batch.
     waiting : int
-        How many jobs may wait; one more is refused at once.
+        Maximum number of queued jobs; further jobs raise `queue.Full`.
 
     Examples
     --------
@@ -42,30 +42,30 @@ class Batcher(Generic[Job, Result]):
     ) -> None:
         self._work = work
         self._most = most
-        self._line: queue.Queue[tuple[Job, Future[Result]] | None] = queue.Queue(waiting)
-        self._thread = threading.Thread(target=self._work_off, daemon=True)
+        self._queue: queue.Queue[tuple[Job, Future[Result]] | None] = queue.Queue(waiting)
+        self._thread = threading.Thread(target=self._process, daemon=True)
         self._thread.start()
 
     async def submit(self, job: Job) -> Result:
-        """Have a job done; raises `queue.Full` at once where too many wait already."""
+        """Queue a job and return its result; raise `queue.Full` if the queue is full."""
         future: Future[Result] = Future()
-        self._line.put_nowait((job, future))
+        self._queue.put_nowait((job, future))
         return await asyncio.wrap_future(future)
 
     def waiting(self) -> int:
-        """Count the jobs that wait, roughly."""
-        return self._line.qsize()
+        """Return the approximate number of queued jobs."""
+        return self._queue.qsize()
 
     def close(self) -> None:
-        """Do what waits, then stop the thread."""
-        self._line.put(None)
+        """Finish the queued jobs and stop the thread."""
+        self._queue.put(None)
         self._thread.join()
 
-    def _work_off(self) -> None:
+    def _process(self) -> None:
         last = False
         while not last:
             batch, last = self._next_batch()
-            # A job whose request was given up while it waited is not begun.
+            # Skip jobs whose requests were canceled while they were queued.
             batch = [
                 (job, future) for job, future in batch if future.set_running_or_notify_cancel()
             ]
@@ -73,7 +73,7 @@ class Batcher(Generic[Job, Result]):
                 continue
             try:
                 results = self._work([job for job, _ in batch])
-            except Exception as error:  # Each of the requests reports it.
+            except Exception as error:  # reported by each request
                 for _, future in batch:
                     future.set_exception(error)
             else:
@@ -81,43 +81,43 @@ class Batcher(Generic[Job, Result]):
                     future.set_result(result)
 
     def _next_batch(self) -> tuple[list[tuple[Job, Future[Result]]], bool]:
-        """Wait for a job, take what else is there; also tell whether it is the last batch."""
+        """Wait for a job, add other queued jobs; return the batch and whether it is the last."""
         batch = []
-        entry = self._line.get()
+        entry = self._queue.get()
         while entry is not None:
             batch.append(entry)
             if len(batch) == self._most:
                 return batch, False
             try:
-                entry = self._line.get_nowait()
+                entry = self._queue.get_nowait()
             except queue.Empty:
                 return batch, False
         return batch, True
 
 
-class Crew:
-    """A few threads for work that blocks, and a line before them that has an end.
+class BoundedExecutor:
+    """Run blocking functions on a thread pool with a bounded queue.
 
     Parameters
     ----------
     threads : int
-        How many jobs are done at a time.
+        Number of threads.
     waiting : int
-        How many more may wait; one more is refused at once.
+        Maximum number of queued calls; further calls raise `queue.Full`.
     """
 
     def __init__(self, threads: int, waiting: int) -> None:
         self._pool = ThreadPoolExecutor(threads)
-        self._room = threading.BoundedSemaphore(threads + waiting)
+        self._free = threading.BoundedSemaphore(threads + waiting)
 
     async def run(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Call `work` on a thread; raises `queue.Full` at once where too many wait already."""
-        if not self._room.acquire(blocking=False):
+        """Call `work` on a thread; raise `queue.Full` if the queue is full."""
+        if not self._free.acquire(blocking=False):
             raise queue.Full
         future = self._pool.submit(work, *arguments)
-        future.add_done_callback(lambda _: self._room.release())
+        future.add_done_callback(lambda _: self._free.release())
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Finish what has begun, then stop the threads."""
+        """Finish the running calls, cancel the queued ones and stop the threads."""
         self._pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What the server knows of a collection: its index, its pictures, and the names of both in URLs."""
+"""A collection as the server uses it: index, encoder, image folders and URL keys."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from bitprint.search import flat, mih
 from bitprint.search.closing import on_error
 from bitprint.search.stores import Store, open_index
 
-Picture = NDArray[np.uint8]
+Pixels = NDArray[np.uint8]
 
 KEY_PATTERN = r"^(n-?[0-9]{1,19}|s[A-Za-z0-9_-]{0,16384})$"
 
 
-class Encoder(Protocol):
-    """Turns pictures into codes."""
+class ImageEncoder(Protocol):
+    """Interface of a model that encodes images."""
 
     size: int
-    """Height and width to which pictures are decoded."""
+    """Height and width of decoded images."""
 
-    def encode(self, pictures: list[Picture]) -> Codes:
-        """Encode pictures of any size."""
+    def encode(self, pictures: list[Pixels]) -> Codes:
+        """Return the codes of images of any size."""
 
     def describe(self) -> str:
-        """Say in one line which model this is."""
+        """Return a one-line description of the model."""
 
 
-class Search(NamedTuple):
-    """One query: the nearest k codes that carry the label and are at most `radius` away."""
+class SearchRequest(NamedTuple):
+    """A query for the k nearest codes within `radius`, optionally with a label."""
 
     code: bytes
     k: int
@@ -61,17 +61,17 @@ class Found(NamedTuple):
 
 
 class Collection:
-    """An index and, where they are known, its encoder and the folders of its pictures.
+    """An index with, optionally, its encoder and the folders of its images.
 
     Parameters
     ----------
-    index : Index, or that of another store
-    encoder : Encoder, optional
-        Makes codes of uploaded pictures; without it only codes and ids can be searched for.
+    index : Index or another store
+    encoder : ImageEncoder, optional
+        Encodes uploaded images. Without it, only searches by code and by id are possible.
     roots : sequence of Path
-        Only files inside these folders are ever shown.
+        Only files in these folders are served.
     find_roots : callable, optional
-        Returns the folders as of now; called when a path lies in none that is known.
+        Returns the current folders; called when a path is in none of `roots`.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Collection:
     ...     collection = Collection.open(f"{folder}/photos.bp")
     ...     collection.warm_up()
     ...     [code] = collection.encode([scenes.pixels[7]])
-    ...     [[found]] = collection.search([Search(code, k=1, radius=2, label="")])
+    ...     [[found]] = collection.search([SearchRequest(code, k=1, radius=2, label="")])
     ...     same = collection.code_of(found.key) == code
     ...     path = Path(collection.path_of(found.key))
     ...     collection.index.close()
@@ -104,22 +104,22 @@ class Collection:
     def __init__(
         self,
         index: Store,
-        encoder: Encoder | None = None,
+        encoder: ImageEncoder | None = None,
         roots: Sequence[Path] = (),
         find_roots: Callable[[], Sequence[Path]] | None = None,
     ) -> None:
         self.index = index
         self.encoder = encoder
-        self.roots = _both_ways(roots)
-        self._find_roots = find_roots
-        self._finding = threading.Lock()
-        self.held = len(index)
-        """How many codes there were at the last search."""
+        self.roots = _with_resolved(roots)
+        self._read_roots = find_roots
+        self._roots_lock = threading.Lock()
+        self.count = len(index)
+        """Number of codes at the last search."""
         self._width = -(-index.bits // 8)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Collection:
-        """Open an index by its path or address: of photographs with their model, or of codes."""
+        """Open a photo collection or an index of codes by its path or address."""
         index = open_index(path)
         with on_error(index.close):
             if not holds_pictures(index):
@@ -129,7 +129,7 @@ class Collection:
 
     @property
     def name(self) -> str:
-        """What to call the collection: its file, or the name of the index in its store."""
+        """The file name of the index, or its name in its store."""
         path = self.index.path
         if isinstance(path, Path):
             return readable(path.name)
@@ -137,35 +137,35 @@ class Collection:
         return dict(parse_qsl(address.query)).get("index", address.path.rpartition("/")[2])
 
     def warm_up(self) -> None:
-        """Compile and load all that the first request would otherwise wait for."""
+        """Compile and load everything the first request needs."""
         flat.warm_up()
         mih.warm_up()
-        self.search([Search(bytes(self._width), k=1, radius=self.index.bits, label="")])
+        self.search([SearchRequest(bytes(self._width), k=1, radius=self.index.bits, label="")])
         if self.encoder is not None:
             self.encoder.encode([np.full((self.encoder.size, self.encoder.size, 3), 128, np.uint8)])
 
-    def encode(self, pictures: list[Picture]) -> list[bytes]:
-        """Return the packed code of each picture."""
+    def encode(self, pictures: list[Pixels]) -> list[bytes]:
+        """Return the packed code of each image."""
         assert self.encoder is not None
         return [row.tobytes() for row in self.encoder.encode(pictures).packed]
 
     def code_of(self, key: str) -> bytes:
-        """Return the packed code of a key; raises ValueError if there is none."""
+        """Return the packed code of a key; raise ValueError if there is no such item."""
         return bytes(self.index.codes([id_of(key)]).packed[0])
 
     def path_of(self, key: str) -> str:
-        """Return the path of a key; raises ValueError if it is unknown or has none.
+        """Return the path of a key; raise ValueError if there is no such item or path.
 
-        Its folder is among the `roots` from then on, if it was added since they were read.
+        Update `roots` if the path is in a folder that was added after they were read.
         """
         path = self.index.items([id_of(key)])[0].path
         if path is None:
-            raise ValueError("the index holds no path for this id")
+            raise ValueError("the index contains no path for this id")
         self._roots_of([path])
         return path
 
     def labels(self) -> list[str]:
-        """Return the labels in use, as text.
+        """Return the labels of the collection as valid Unicode text.
 
         Examples
         --------
@@ -179,9 +179,9 @@ class Collection:
         """
         return [readable(label) for label in self.index.labels()]
 
-    def search(self, searches: list[Search]) -> list[list[Found]]:
-        """Answer many queries; those with the same k and label share one pass over the codes."""
-        self.held = len(self.index)
+    def search(self, searches: list[SearchRequest]) -> list[list[Found]]:
+        """Return the results of each query; queries with the same k and label share one search."""
+        self.count = len(self.index)
         alike: dict[tuple[int, str], list[int]] = defaultdict(list)
         for number, search in enumerate(searches):
             alike[search.k, search.label].append(number)
@@ -216,21 +216,21 @@ class Collection:
         ]
 
     def _roots_of(self, paths: Sequence[str | None]) -> list[Path | None]:
-        """Return the folder that each path lies in, or None.
+        """Return the root folder of each path, or None.
 
-        A folder is written to the index before the first path below it. So only a path that lies
-        in none tells that there are new ones, and nothing has to be asked for the others.
+        The index stores a folder before the first path below it. The folders therefore have to be
+        read again only if a path is in none of them.
         """
-        found = _lie_in(paths, self.roots)
+        found = _find_roots(paths, self.roots)
         missed = any(path and root is None for path, root in zip(paths, found, strict=True))
-        if not missed or self._find_roots is None:
+        if not missed or self._read_roots is None:
             return found
-        with self._finding:  # of two threads, the one that reads later also writes later
-            self.roots = _both_ways(self._find_roots())
-            return _lie_in(paths, self.roots)
+        with self._roots_lock:  # a later read must not be overwritten by an earlier one
+            self.roots = _with_resolved(self._read_roots())
+            return _find_roots(paths, self.roots)
 
     def _stored_label(self, label: str) -> str | None:
-        """The label in the index that reads like this one: names of folders may not be text."""
+        """Return the stored label, which may contain bytes that are not valid text."""
         if not label:
             return None
         if "\N{REPLACEMENT CHARACTER}" not in label:
@@ -239,13 +239,13 @@ class Collection:
         return stored.get(label, label)
 
 
-def _both_ways(roots: Sequence[Path]) -> list[Path]:
-    """Folders with links resolved, as files are opened, and as they are named in the index."""
+def _with_resolved(roots: Sequence[Path]) -> list[Path]:
+    """Return the folders with resolved links (for files) and as stored (for index paths)."""
     return list(dict.fromkeys([*(root.resolve() for root in roots), *roots]))
 
 
-def _lie_in(paths: Sequence[str | None], roots: Sequence[Path]) -> list[Path | None]:
-    """The first of the folders that each path lies in."""
+def _find_roots(paths: Sequence[str | None], roots: Sequence[Path]) -> list[Path | None]:
+    """Return the first folder that contains each path, or None."""
     starts = [(root, str(root).rstrip("/") + "/") for root in roots]
     return [
         next((root for root, start in starts if path and path.startswith(start)), None)
@@ -254,14 +254,14 @@ def _lie_in(paths: Sequence[str | None], roots: Sequence[Path]) -> list[Path | N
 
 
 def _name(identifier: int | str, path: str | None, root: Path | None) -> str:
-    """What to call a result: its path below the folder it was found in, or its id."""
+    """Return the name of a result: its path relative to the parent of its root, or its id."""
     if path is None:
         return readable(str(identifier))
     return readable(path if root is None else str(Path(path).relative_to(root.parent)))
 
 
 def key_of(identifier: int | str) -> str:
-    r"""Return the name of an id in URLs, whatever characters or stray bytes the id holds.
+    r"""Return the URL key of an id, which may contain any characters and undecodable bytes.
 
     Examples
     --------
@@ -277,17 +277,17 @@ def key_of(identifier: int | str) -> str:
 
 
 def id_of(key: str) -> Any:
-    """Undo `key_of`; raises ValueError where the key is none."""
+    """Return the id of a key; raise ValueError if the key is invalid."""
     kind, rest = key[:1], key[1:]
     if kind == "n":
         return int(rest)
     if kind != "s":
-        raise ValueError(f"no key: {key!r}")
+        raise ValueError(f"invalid key: {key!r}")
     return urlsafe_b64decode(rest + "=" * (-len(rest) % 4)).decode("utf-8", "surrogatepass")
 
 
 def readable(name: str) -> str:
-    r"""Return a name as text that can be sent; what is no text becomes a replacement mark.
+    r"""Return a name as valid Unicode; undecodable bytes become replacement characters.
 
     Examples
     --------

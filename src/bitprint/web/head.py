@@ -1,4 +1,4 @@
-"""Answers to HEAD, by which link checkers and proxies ask whether something is there."""
+"""Middleware for HEAD requests."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadRequests:
-    """Middleware: answers HEAD as it would GET, with the same status and headers, and no body.
+    """Answer HEAD like GET, with the same status and headers and without a body.
 
-    It is the outermost, so that HEAD passes every check that GET does.
+    It must be the outermost middleware, so that the checks for GET also apply to HEAD.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; of the answer to HEAD only its beginning comes back."""
+        """Handle a request; send only the status and headers in response to HEAD."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
@@ -23,7 +23,7 @@ class HeadRequests:
         async def send_head(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await send(message)
-                # Ended here, before the body is there: a picture is then not read to its end.
+                # End the response here, so that image files are not read.
                 await send({"type": "http.response.body"})
 
         await self._app({**scope, "method": "GET"}, receive, send_head)

@@ -1,7 +1,8 @@
-"""Counters and latencies of the server, as Prometheus reads them."""
+"""Request counts and latencies in the Prometheus text format."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -13,6 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bitprint.web.limits import OVERLOADED, RETRY
+
 _log = logging.getLogger("bitprint.web")
 
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -20,7 +23,7 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Metrics:
-    """Requests counted by route and status, their seconds in a histogram by route.
+    """Request counts by route and status, and a latency histogram by route.
 
     Examples
     --------
@@ -37,14 +40,14 @@ class Metrics:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def record(self, route: str, status: int, seconds: float) -> None:
-        """Count one request."""
+        """Record one request."""
         with self._lock:
             self._requests[route, status] += 1
             self._buckets[route][bisect_left(_BOUNDS, seconds)] += 1
             self._seconds[route] += seconds
 
     def render(self, gauges: dict[str, float]) -> str:
-        """Write everything in Prometheus' text format, with gauges read just now."""
+        """Return all metrics and the given gauges in the Prometheus text format."""
         with self._lock:
             lines = [
                 "# HELP bitprint_requests_total Requests answered.",
@@ -54,7 +57,7 @@ class Metrics:
                 labels = f'route="{route}",status="{status}"'
                 lines.append(f"bitprint_requests_total{{{labels}}} {count}")
             lines += [
-                "# HELP bitprint_request_seconds Time from a request's start to its answer's end.",
+                "# HELP bitprint_request_seconds Time from the start of a request to its end.",
                 "# TYPE bitprint_request_seconds histogram",
             ]
             for route, buckets in sorted(self._buckets.items()):
@@ -70,38 +73,56 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
-class Observed:
-    """Middleware: counts every request; one that fails is logged, and answered without a trace."""
+class MetricsMiddleware:
+    """Middleware that records requests, logs failures and hides tracebacks from clients.
+
+    The start of a response is sent with the first part of its body, so that a failure until then,
+    such as a file that cannot be opened, has a status of its own.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and record how it went."""
+        """Handle a request and record its status and duration."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         status = 0
+        start: Message | None = None
         started = time.perf_counter()
 
         async def noted_send(message: Message) -> None:
-            nonlocal status
+            nonlocal start, status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                start = message
+                return
+            if start is not None:
+                status = start["status"]
+                await send(start)
+                start = None
             await send(message)
 
         try:
             await self._app(scope, receive, noted_send)
         except ClientDisconnect:
-            status = status or 499  # by custom: the client closed the request
-        except Exception:
-            _log.exception("%s %s failed", scope["method"], ascii(scope["path"]))
-            if status:
-                raise
-            detail = "the server failed on this request; its log says why"
-            await JSONResponse({"detail": detail}, 500)(scope, receive, noted_send)
+            status = status or 499  # nginx convention: client closed request
+        except Exception as error:
+            response = _failure(scope, error)
+            if not status:  # otherwise the connection is closed, because the response is incomplete
+                await response(scope, receive, noted_send)
         finally:
-            # The route's template: paths themselves are without number.
+            # Use the route template, because there are arbitrarily many paths.
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.record(route, status or 499, time.perf_counter() - started)
+
+
+def _failure(scope: Scope, error: Exception) -> JSONResponse:
+    """Log an error and return its response."""
+    place = scope["method"], ascii(scope["path"])
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        _log.error("%s %s failed: too many open files; raise the limit (ulimit -n)", *place)
+        return JSONResponse({"detail": OVERLOADED}, 503, RETRY)
+    _log.error("%s %s failed", *place, exc_info=error)
+    return JSONResponse({"detail": "internal server error; see the server log"}, 500)

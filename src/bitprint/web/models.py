@@ -1,4 +1,4 @@
-"""What is said over HTTP: the bodies of requests and answers, as OpenAPI documents them."""
+"""Request and response bodies of the HTTP API."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Count = Annotated[int, Field(ge=0)]
 Milliseconds = Annotated[float, Field(ge=0)]
 
 
-# JSON knows one kind of number, of which 22.0 is whole.
+# In JSON, 22.0 is a valid integer.
 Whole = Annotated[
     int, BeforeValidator(lambda n: int(n) if isinstance(n, float) and n.is_integer() else n)
 ]
 
 
 class Options(BaseModel):
-    """What to look for besides the query itself."""
+    """Search options."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -31,24 +31,24 @@ class Options(BaseModel):
         24,
         ge=1,
         le=MOST_RESULTS,
-        description=f"At most so many results; {MOST_RESULTS} where only a radius is given.",
+        description=f"Maximum number of results; {MOST_RESULTS} if only a radius is given.",
     )
     radius: Whole = Field(
-        _MOST_BITS, ge=0, le=_MOST_BITS, description="Only results at most so many bits away."
+        _MOST_BITS, ge=0, le=_MOST_BITS, description="Maximum distance of the results in bits."
     )
-    label: str = Field("", max_length=1000, description="Only results that carry this label.")
+    label: str = Field("", max_length=1000, description="Return only results with this label.")
 
     @property
     def most(self) -> int:
-        """How many results are wanted at most."""
+        """Maximum number of results."""
         only_radius = "radius" in self.model_fields_set and "k" not in self.model_fields_set
         return MOST_RESULTS if only_radius else self.k
 
 
 class Query(Options):
-    """A search by code, or by an item of the collection."""
+    """A search by code or by an item of the collection."""
 
-    id: str = Field("", pattern=KEY_PATTERN, description="The id of a result of another search.")
+    id: str = Field("", pattern=KEY_PATTERN, description="The id of a search result.")
     code: str = Field("", description="A code in hexadecimal, first bit first.")
 
     @model_validator(mode="after")
@@ -59,62 +59,64 @@ class Query(Options):
 
 
 class Result(BaseModel):
-    """One item found."""
+    """A search result."""
 
-    id: str = Field(pattern=KEY_PATTERN, description="To search from it, and for its picture.")
-    name: str = Field(description="Its path below the indexed folder, or its id in the index.")
+    id: str = Field(
+        pattern=KEY_PATTERN, description="Id for searches by this item, and for its photo."
+    )
+    name: str = Field(description="Path below the indexed folder, or id in the index.")
     labels: list[str]
-    distance: Count = Field(description="In how many bits its code differs from the query's.")
-    code: str = Field(description="Its code in hexadecimal, first bit first.")
-    has_picture: bool = Field(description="Whether a picture and a thumbnail can be asked for.")
+    distance: Count = Field(description="Hamming distance to the code of the query.")
+    code: str = Field(description="The code in hexadecimal, first bit first.")
+    has_picture: bool = Field(description="Whether a photo and a thumbnail are available.")
 
 
 class Timing(BaseModel):
-    """Where the time went, waiting for other requests included."""
+    """Processing times, including waiting for other requests."""
 
-    encode: Milliseconds = Field(description="From the picture, or the id, to the code.")
+    encode: Milliseconds = Field(description="Time to get the code of the photo or item.")
     search: Milliseconds
 
 
 class Answer(BaseModel):
-    """What a search found, nearest first."""
+    """The results of a search, nearest first."""
 
     code: str = Field(description="The code of the query in hexadecimal, first bit first.")
     results: list[Result]
-    truncated: bool = Field(description="Whether more may lie within the radius than were sent.")
-    collection: Count = Field(description="How many codes the collection holds.")
+    truncated: bool = Field(description="Whether there may be more results within the radius.")
+    collection: Count = Field(description="Number of codes in the collection.")
     milliseconds: Timing
 
 
 class UploadLimits(BaseModel):
-    """What an uploaded picture may measure."""
+    """Limits on uploaded photos."""
 
     bytes: Count
     pixels: Count
 
 
 class Info(BaseModel):
-    """What is being served."""
+    """Properties of the collection."""
 
     name: str
     codes: Count
     bits: Annotated[int, Field(ge=1)]
-    model: str | None = Field(description="Which model encodes uploads; null if none does.")
+    model: str | None = Field(description="The model that encodes uploads, or null.")
     labels: list[str]
-    uploads: UploadLimits | None = Field(description="Null where pictures cannot be uploaded.")
+    uploads: UploadLimits | None = Field(description="Null if photos cannot be uploaded.")
     most_results: Count
     version: str
 
 
 class Health(BaseModel):
-    """That the server is alive and its index readable."""
+    """State of the server."""
 
     status: str
     codes: Count
 
 
 class Error(BaseModel):
-    """What went wrong, in one sentence."""
+    """An error message."""
 
     detail: str
 
@@ -123,7 +125,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def code_pattern(bits: int) -> str:
-    """Return the regular expression of a code of so many bits, its padding zero.
+    """Return the regular expression of a hexadecimal code with zero padding bits.
 
     Examples
     --------
@@ -140,17 +142,17 @@ def code_pattern(bits: int) -> str:
 
 
 def parse_code(code: str, bits: int) -> bytes:
-    """Return the bytes of a code in hexadecimal; raises ValueError unless it has so many bits."""
+    """Return the bytes of a hexadecimal code; raise ValueError if it is invalid."""
     if not re.fullmatch(code_pattern(bits), code):
         raise ValueError(
-            f"code: {bits}-bit codes are {-(-bits // 8) * 2} hexadecimal digits, "
-            "bits of padding zero"
+            f"code: {bits}-bit codes have {-(-bits // 8) * 2} hexadecimal digits "
+            "and zero padding bits"
         )
     return bytes.fromhex(code)
 
 
-def in_one_sentence(error: ValidationError) -> str:
-    """Say the first thing that is wrong."""
+def first_error(error: ValidationError) -> str:
+    """Return the first validation error as one line."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
@@ -158,7 +160,7 @@ def in_one_sentence(error: ValidationError) -> str:
 
 
 def search_body(bits: int) -> dict[str, Any]:
-    """Document the two kinds of body that a search takes: JSON, or a form with a picture."""
+    """Document the two request bodies of a search: JSON and a form with a photo."""
     query = Query.model_json_schema()
     query["properties"]["code"] |= {"pattern": code_pattern(bits)}
     for name in ("id", "code"):

@@ -1,4 +1,4 @@
-"""What the routes share: the collection, and the threads that work on it."""
+"""Shared state of the routes: the collection and its worker threads."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from typing import IO, NamedTuple
 
 from fastapi import HTTPException
 
-from bitprint.web.batching import Batcher, Crew
-from bitprint.web.collection import Collection, Found, Picture, Search
+from bitprint.web.batching import Batcher, BoundedExecutor
+from bitprint.web.collection import Collection, Found, Pixels, SearchRequest
+from bitprint.web.decoding import Decoders
 from bitprint.web.limits import Limits
 from bitprint.web.metrics import Metrics
 from bitprint.web.models import Answer, Options, Query, Result, Timing, parse_code
-from bitprint.web.pictures import (
-    Thumbnails,
-    check_picture,
-    decode_upload,
-    open_inside,
-    version_of,
-)
+from bitprint.web.pictures import CONTENT_TYPES, Thumbnails, open_inside, version_of
 
-# Larger batches are hardly faster, and the first of a batch waits for the last.
+# Larger batches are hardly faster, and all results of a batch wait for its last job.
 _ENCODED_TOGETHER = 16
 _SEARCHED_TOGETHER = 32
+_MOST_PROCESSES = 4  # each may use memory for the largest image
 
 
 class PictureFile(NamedTuple):
-    """A picture of the collection, open for reading."""
+    """An open image file of the collection."""
 
     file: IO[bytes]
     content_type: str
@@ -36,29 +32,40 @@ class PictureFile(NamedTuple):
 
 
 class Server:
-    """A collection at work: decoding on a few threads, encoding and searching in batches."""
+    """Decode in a few processes; encode and search in batches on one thread each."""
 
     def __init__(self, collection: Collection, limits: Limits, metrics: Metrics) -> None:
         self.collection = collection
         self.limits = limits
         self.metrics = metrics
-        self.crew = Crew(os.cpu_count() or 2, limits.waiting)
-        self._thumbnails = Thumbnails(limits.pixels)
-        self._searches: Batcher[Search, list[Found]] = Batcher(
+        self.executor = BoundedExecutor(os.cpu_count() or 2, limits.waiting)
+        processes = min(os.cpu_count() or 2, _MOST_PROCESSES)
+        self._decoders = Decoders(processes, limits.pixels)
+        self._decoding = BoundedExecutor(processes, limits.waiting)
+        self._thumbnails = Thumbnails(self._decoders.thumbnail)
+        self._searches: Batcher[SearchRequest, list[Found]] = Batcher(
             collection.search, most=_SEARCHED_TOGETHER, waiting=limits.waiting
         )
-        self._encodings: Batcher[Picture, bytes] = Batcher(
+        self._encodings: Batcher[Pixels, bytes] = Batcher(
             collection.encode, most=_ENCODED_TOGETHER, waiting=limits.waiting
         )
 
     def close(self) -> None:
-        """Finish what has begun and stop the threads."""
+        """Finish the running work and shut down the threads."""
         self._searches.close()
         self._encodings.close()
-        self.crew.close()
+        self._decoding.close()
+        self._decoders.close()
+        self.executor.close()
+
+    def warm_up(self) -> None:
+        """Compile, load and start everything the first request needs."""
+        self.collection.warm_up()
+        if self.collection.encoder is not None:
+            self._decoders.warm_up()
 
     def gauges(self) -> dict[str, float]:
-        """Measure what changes from moment to moment."""
+        """Return the current number of codes and queued jobs."""
         return {
             "codes": len(self.collection.index),
             "waiting_searches": self._searches.waiting(),
@@ -66,32 +73,34 @@ class Server:
         }
 
     async def code_of_picture(self, data: bytes) -> bytes:
-        """Decode and encode an upload."""
+        """Return the code of an uploaded image file."""
         assert self.collection.encoder is not None
         size = self.collection.encoder.size
         try:
-            picture = await self.crew.run(decode_upload, data, size, self.limits.pixels)
+            picture = await self._decoding.run(self._decoders.upload, data, size)
         except ValueError as error:
             raise HTTPException(415, str(error)) from None
         return await self._encodings.submit(picture)
 
     async def code_of_query(self, query: Query) -> bytes:
-        """Return the code that a query gives, or that of the item it names."""
+        """Return the code given in a query, or the code of the given item."""
         if "code" in query.model_fields_set:
             try:
                 return parse_code(query.code, self.collection.index.bits)
             except ValueError as error:
                 raise HTTPException(422, str(error)) from None
         try:
-            return await self.crew.run(self.collection.code_of, query.id)
+            return await self.executor.run(self.collection.code_of, query.id)
         except ValueError:
-            raise HTTPException(404, "the collection holds no item of this id") from None
+            raise HTTPException(404, "the collection contains no item with this id") from None
 
     async def answer(self, code: bytes, options: Options, started: float) -> Answer:
-        """Search for a code that was asked for at `started`."""
+        """Search for a code; `started` is the start time of the request."""
         encoded = time.perf_counter()
         most = options.most
-        found = await self._searches.submit(Search(code, most, options.radius, options.label))
+        found = await self._searches.submit(
+            SearchRequest(code, most, options.radius, options.label)
+        )
         finished = time.perf_counter()
         return Answer(
             code=code.hex(),
@@ -101,33 +110,48 @@ class Server:
                     name=name,
                     labels=list(labels),
                     distance=distance,
-                    code=its_code.hex(),
+                    code=item_code.hex(),
                     has_picture=has_picture,
                 )
-                for key, name, labels, distance, its_code, has_picture in found
+                for key, name, labels, distance, item_code, has_picture in found
             ],
             truncated="radius" in options.model_fields_set and len(found) == most,
-            collection=self.collection.held,
+            collection=self.collection.count,
             milliseconds=Timing(
                 encode=round(1e3 * (encoded - started), 3),
                 search=round(1e3 * (finished - encoded), 3),
             ),
         )
 
-    def thumbnail(self, key: str, known: str | None) -> tuple[str, bytes | None]:
-        """Return the version of an item's thumbnail and, unless that is known, its JPEG.
+    async def thumbnail(self, key: str, known: str) -> tuple[str, bytes | None]:
+        """Return the version of a thumbnail and, if it differs from `known`, its JPEG.
 
-        Raises FileNotFoundError or ValueError where there is no such picture.
+        Raise FileNotFoundError or ValueError if there is no such image.
         """
+        version, found = await self.executor.run(self._find_thumbnail, key)
+        if version == known or found is not None:
+            return version, None if version == known else found
+        return await self._decoding.run(self._make_thumbnail, key)
+
+    def _find_thumbnail(self, key: str) -> tuple[str, bytes | None]:
         with open_inside(self.collection.path_of(key), self.collection.roots) as file:
             version = version_of(file)
-            return version, None if version == known else self._thumbnails.get(file)
+            return version, self._thumbnails.find(version)
 
-    def open_picture(self, key: str) -> PictureFile:
-        """Open the file of an item; raises FileNotFoundError or ValueError like `thumbnail`."""
+    def _make_thumbnail(self, key: str) -> tuple[str, bytes]:
+        with open_inside(self.collection.path_of(key), self.collection.roots) as file:
+            return version_of(file), self._thumbnails.get(file)
+
+    async def open_picture(self, key: str) -> PictureFile:
+        """Open the image file of an item; raise the same errors as `thumbnail`."""
+        return await self._decoding.run(self._open_picture, key)
+
+    def _open_picture(self, key: str) -> PictureFile:
         file = open_inside(self.collection.path_of(key), self.collection.roots)
         try:
-            kind = check_picture(file, self.limits.pixels)
+            kind = CONTENT_TYPES.get(self._decoders.find_format(file))
+            if kind is None:
+                raise ValueError("the photo has an unknown format")
             return PictureFile(file, kind, file.seek(0, os.SEEK_END), version_of(file))
         except BaseException:
             file.close()

@@ -1,4 +1,4 @@
-"""open_index: one way to indexes in local files, on PostgreSQL and on Milvus."""
+"""open_index: open or create an index in a file, on PostgreSQL or on Milvus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bitprint.search.stores.interface import Store
 __all__ = ["Store", "index_exists", "is_uri", "open_index"]
 
 _POSTGRES = ("bitprint.search.stores.postgres", "PostgresIndex", "'psycopg[binary]'")
-# By scheme: the module, its class, and the package with its driver.
+# Module, class and driver package of each scheme.
 _STORES = {
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
@@ -32,31 +32,32 @@ def open_index(
     attachments: Mapping[str, bytes] | None = None,
     timeout: float = 30.0,
 ) -> Store:
-    """Open an index, or make one, wherever it is kept.
+    """Open or create an index in a file or on a server.
 
     Parameters
     ----------
     uri : str or path
-        The path of a file, or the address of a store. `postgresql://user@host/database` is
-        PostgreSQL with the extension pgvector, `milvus://host:19530` a Milvus server, and
-        `milvus:///photos.db` Milvus Lite in a file. One database may hold several indexes, each
-        by the name that follows `?index=`.
+        The path of a file, or the address of a store: `postgresql://user@host/database` for
+        PostgreSQL with the extension pgvector, `milvus://host:19530` for a Milvus server, or
+        `milvus:///photos.db` for Milvus Lite in a file. A database can contain several indexes;
+        append `?index=NAME` to choose one.
     bits : int, optional
-        The length of the codes: needed to create, otherwise checked.
+        Code length. Required to create an index; otherwise it is checked.
     model : str, optional
-        The identity of the hasher whose codes the index holds: kept in a new index, otherwise
+        Identity of the hasher that computes the codes. Stored in a new index; otherwise it is
         checked.
     create : bool, default=False
-        Make an empty index where none is yet.
+        Create an empty index that must not exist yet.
     attachments : dict of str to bytes, optional
-        What a new index holds besides codes from the beginning.
+        Attachments of a new index.
     timeout : float, default=30.0
-        Seconds to wait for a server or for another writer before giving up.
+        Seconds to wait for a server or for another writer.
 
     Returns
     -------
     Store
-        `Index`, `PostgresIndex` or `MilvusIndex`, which have the same methods.
+        An `Index`, `PostgresIndex` or `MilvusIndex`. They have the same methods, and `promises`
+        lists the guarantees of each.
 
     Examples
     --------
@@ -72,11 +73,11 @@ def open_index(
     store = _store_of(uri)
     if create:
         if bits is None:
-            raise ValueError("a new index needs to know how many bits its codes have; give bits")
+            raise ValueError("a new index needs the number of bits of its codes; give bits=")
         made: Store = store.create(uri, bits, model=model, attachments=attachments, timeout=timeout)
         return made
     if attachments is not None:
-        raise ValueError("attachments are for a new index; use attach on one that exists")
+        raise ValueError("attachments are only for a new index; call attach on an existing index")
     index: Store = store.open(uri, timeout=timeout)
     with on_error(index.close):
         check_same(index, bits, model)
@@ -84,7 +85,7 @@ def open_index(
 
 
 def index_exists(place: str | os.PathLike[str]) -> bool:
-    """Whether there is something at a place, so that no index can be made there.
+    """Return whether an index, or any other file, exists at a path or address.
 
     Examples
     --------
@@ -101,7 +102,7 @@ def index_exists(place: str | os.PathLike[str]) -> bool:
 
 
 def is_uri(place: str | os.PathLike[str]) -> bool:
-    """Whether a place is the address of a store rather than the path of a file.
+    """Return whether a place is the address of a store, not the path of a file.
 
     Examples
     --------
@@ -112,9 +113,9 @@ def is_uri(place: str | os.PathLike[str]) -> bool:
 
 
 def shown_place(place: str | os.PathLike[str]) -> str:
-    """Return a place as it may be shown: a path, or the address of a store without its password.
+    """Return a path, or the address of a store without its password.
 
-    It is the `path` of the index that is there, or will be.
+    It equals the `path` of the index there.
 
     Examples
     --------
@@ -131,7 +132,7 @@ def _store_of(uri: str | os.PathLike[str]) -> Any:
     scheme = str(uri).partition("://")[0]
     if scheme not in _STORES:
         raise ValueError(
-            f"no index can be kept at {scheme}://; give a path, postgresql:// or milvus://"
+            f"{scheme}:// is not supported; give a path, postgresql://... or milvus://..."
         )
     module, name, package = _STORES[scheme]
     try:
@@ -143,11 +144,14 @@ def _store_of(uri: str | os.PathLike[str]) -> Any:
 
 
 def check_same(index: Store, bits: int | None = None, model: str | None = None) -> None:
-    """Raise a ValueError unless an index holds codes of so many bits, by this model."""
+    """Raise ValueError if an index has another code length or another model."""
     if bits is not None and bits != index.bits:
-        raise ValueError(f"{index.path}: holds codes of {index.bits} bits, not of {bits}")
+        raise ValueError(
+            f"{index.path}: the index has codes of {index.bits} bits, not {bits}; create another "
+            "index"
+        )
     if model is not None and model != index.model:
         raise ValueError(
-            f"{index.path}: holds codes by {index.model}, which do not compare with those by "
-            f"{model}; make another index"
+            f"{index.path}: the codes were computed by {index.model} and cannot be compared with "
+            f"those of {model}; create another index"
         )

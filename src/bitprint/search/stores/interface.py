@@ -1,4 +1,4 @@
-"""Store: the methods that every index has, wherever it keeps its codes."""
+"""Store: the methods that every index has, in a file or on a server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from bitprint.codes import Codes, CodesLike
 from bitprint.search.details import Item
 from bitprint.search.ids import IdList
 from bitprint.search.matches import Matches, MatchesWithin
+from bitprint.search.promises import Promise
 
 
 class Store(Protocol):
-    """An index; `bitprint.Index` documents what each method does.
+    """An index; `bitprint.Index` documents the methods, `promises` lists the guarantees.
 
     Examples
     --------
@@ -38,10 +39,14 @@ class Store(Protocol):
 
     @property
     def path(self) -> Path | str:
-        """Where it is: a file, or the address of a store without its password."""
+        """The file, or the address without the password."""
+
+    @property
+    def promises(self) -> frozenset[Promise]:
+        """What the index guarantees; the table in `docs/scale.md` compares the engines."""
 
     def close(self) -> None:
-        """Close the index; it is of no use afterwards."""
+        """Close the index; later calls of other methods raise ValueError."""
 
     def __enter__(self) -> Store: ...
 
@@ -61,19 +66,19 @@ class Store(Protocol):
         paths: Iterable[str | os.PathLike[str] | None] | None = None,
         labels: Iterable[Iterable[str]] | None = None,
     ) -> None:
-        """Add codes: all of them or, if anything fails, none."""
+        """Add codes; a code whose id is in the index replaces the earlier code."""
 
     def remove(self, ids: IdList) -> None:
-        """Remove codes: all of them or, if an id is unknown, none."""
+        """Remove codes, or none if an id is unknown."""
 
     def compact(self) -> None:
-        """Give back the space of removed codes."""
+        """Free the space of removed codes."""
 
     def search(self, codes: CodesLike, k: int = 10, label: str | None = None) -> Matches:
         """Find the k nearest codes of each query, exactly."""
 
     def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
-        """Find every code at most `radius` away from each query."""
+        """Find all codes within Hamming distance `radius` of each query."""
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""
@@ -88,10 +93,10 @@ class Store(Protocol):
         """Return the names of the labels in use, sorted."""
 
     def attach(self, contents: Mapping[str, bytes | None]) -> None:
-        """Keep named bytes in the index, or delete those that are None."""
+        """Store named bytes in the index, and delete those that are None."""
 
     def attachments(self, prefix: str = "") -> dict[str, bytes]:
-        """Return the attachments whose names begin with `prefix`, ordered by name."""
+        """Return the attachments whose names start with `prefix`, ordered by name."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Make the changes inside of a `with` one: all of them or, if anything is raised, none."""
+        """Group changes in a `with` statement; raise ValueError if the engine cannot."""

@@ -1,4 +1,4 @@
-"""PostgresIndex: codes, their ids, paths and labels in tables of a PostgreSQL with pgvector."""
+"""PostgresIndex: codes, ids, paths and labels in tables of PostgreSQL with pgvector."""
 
 from __future__ import annotations
 
@@ -7,44 +7,37 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.arguments import check_whole
 from bitprint.codes import Codes, CodesLike
 from bitprint.search.checks import add_numbered, check_batch, check_codes, check_kind, check_length
 from bitprint.search.closing import Closable, on_error
 from bitprint.search.details import Item
-from bitprint.search.ids import IdList, as_ids, kind_of
-from bitprint.search.matches import Matches, MatchesWithin
-from bitprint.search.stores import postgres_hnsw as hnsw
+from bitprint.search.ids import IdList, as_ids
+from bitprint.search.matches import Matches, MatchesWithin, split_matches
+from bitprint.search.promises import Promise
 from bitprint.search.stores import postgres_tables as tables
-from bitprint.search.stores.postgres_address import parse_address
-from bitprint.search.stores.postgres_codes import NEAREST, WITHIN, CodesTable
-from bitprint.search.stores.postgres_connection import Connection, Connections
-from bitprint.search.stores.postgres_rows import (
-    from_bit_fields,
-    from_values,
-    to_items,
-    to_matches,
-    to_matches_within,
-)
-from bitprint.search.stores.postgres_tables import Meta, Tables
+from bitprint.search.stores.postgres_connection import Connection, Connections, parse_address
+from bitprint.search.stores.postgres_tables import Meta, Row, Tables, from_bit_fields, from_values
 from bitprint.search.stores.text import from_text
+from bitprint.utils.arguments import check_whole
 
 
 class PostgresIndex(Closable):
-    """An index on a PostgreSQL server, with the methods and the answers of `bitprint.Index`.
+    """An index on a PostgreSQL server, with the methods and the results of `bitprint.Index`.
 
-    Made by `PostgresIndex.create`, `PostgresIndex.open` or `bitprint.open_index`. The address is
-    `postgresql://user:password@host/database?index=NAME`, with all that libpq understands; a
-    database holds any number of indexes, each in a schema of its name, by default `bitprint`.
+    Use `PostgresIndex.create`, `PostgresIndex.open` or `bitprint.open_index` to get an index. The
+    address is `postgresql://user:password@host/database?index=NAME`, with all options of libpq. A
+    database can contain several indexes, each in a schema of its name; without a name, the schema
+    is `bitprint`. Comments in the database describe its tables and columns.
 
-    Searches are exact: PostgreSQL goes through all codes. `build_hnsw` makes an index of theirs
-    that answers `search(..., approximate=True)` in a fraction of the time.
+    Searches are exact and read all codes. `build_hnsw` builds a graph for faster, approximate
+    searches with `search(..., approximate=True)`.
 
-    Any number of processes and threads may search while one adds: each search sees what was
-    committed when it began. Writers wait for their turn. A connection that is lost leaves nothing
-    half done, and the next call connects again.
+    Any number of threads and processes can search while one writes. Each search sees the data
+    committed before it started. Other writers wait. If a connection is lost, the call has no
+    effect or is complete; the next call connects again.
 
     Attributes
     ----------
@@ -52,6 +45,8 @@ class PostgresIndex(Closable):
     model : str or None
     path : str
         The address, without the password.
+    promises : frozenset of Promise
+        What the index guarantees, see `docs/scale.md`.
 
     Examples
     --------
@@ -68,18 +63,19 @@ class PostgresIndex(Closable):
     [['a', 'b']]
     """
 
+    promises = frozenset(Promise)
+
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self.path = connections.address.shown
         name = connections.address.index
         with connections.use() as connection:
             meta = tables.read_meta(connection, self.path, name)
-            vector, self._vector_version = tables.find_vector(connection, self.path)
+            vector = tables.find_vector(connection, self.path)
         self.bits = meta.bits
         self.model = meta.model
         self._kind = meta.kind
-        self._tables = Tables(name, vector, meta.bits)
-        self._codes = CodesTable(self.path, self._tables, meta.bits)
+        self._tables = Tables(self.path, name, meta.bits, vector)
 
     @classmethod
     def create(
@@ -91,14 +87,19 @@ class PostgresIndex(Closable):
         attachments: Mapping[str, bytes] | None = None,
         timeout: float = 30.0,
     ) -> PostgresIndex:
-        """Make an empty index, and the extension vector in the database if it lacks it.
+        """Create an empty index, and install the extension vector in the database if necessary.
 
-        Parameters are those of `bitprint.Index.create`.
+        The parameters are those of `bitprint.Index.create`.
         """
         length = check_length(bits)
         connections = Connections(parse_address(uri), timeout)
+        place, name = connections.address.shown, connections.address.index
         with on_error(connections.close):
-            tables.create(connections, length, model, attachments or {})
+            with connections.use() as connection:
+                vector = tables.prepare_database(connection, place)
+            with connections.transaction() as connection:
+                made = Tables(place, name, length, vector)
+                made.create(connection, model, attachments or {})
             return cls(connections)
 
     @classmethod
@@ -108,12 +109,12 @@ class PostgresIndex(Closable):
         Raises
         ------
         FileNotFoundError
-            If the database holds no such index.
+            If the database does not contain this index.
         ConnectionError
             If the server cannot be reached, or refuses the connection.
         ValueError
-            If it is not an index, is damaged, or was made by a newer version of bitprint, or if
-            the database lacks pgvector 0.7 or newer.
+            If the schema is not an index, is damaged, or was made by another version of bitprint,
+            or if the database lacks pgvector 0.7 or newer.
         """
         connections = Connections(parse_address(uri), timeout)
         with on_error(connections.close):
@@ -125,12 +126,12 @@ class PostgresIndex(Closable):
         return parse_address(uri).shown
 
     def close(self) -> None:
-        """Close all connections; the index is of no use afterwards."""
+        """Close all connections; later calls of other methods raise ValueError."""
         self._connections.close()
 
     def __len__(self) -> int:
         with self._connections.use() as connection:
-            return self._meta(connection).held
+            return self._meta(connection).count
 
     def __repr__(self) -> str:
         return f"PostgresIndex({self.path!r}, {self.bits} bits)"
@@ -151,51 +152,41 @@ class PostgresIndex(Closable):
             return
         with self._writing() as (connection, meta):
             check_kind(self.path, meta.kind, new)
-            kind = kind_of(new)
-            if meta.kind is None:
-                self._codes.create(connection, kind)
-            replaced = self._codes.delete(connection, new) if meta.held else 0
-            self._codes.insert(connection, new, codes, items)
-            held = meta.held + len(new) - replaced
-            tables.update_meta(connection, self._tables, kind, held)
+            self._tables.add(connection, meta, new, codes, items)
 
     def remove(self, ids: IdList) -> None:
-        """Remove codes: all of them or, if an id is unknown, none."""
+        """Remove codes in one transaction: all of them or, if an id is unknown, none."""
         old = as_ids(ids)
-        if not len(old):
-            return
-        with self._writing() as (connection, meta):
-            self._codes.look_up(connection, meta.kind, old)
-            held = meta.held - self._codes.delete(connection, old)
-            tables.update_meta(connection, self._tables, meta.kind, held)
+        if len(old):
+            with self._writing() as (connection, meta):
+                self._tables.remove(connection, meta, old)
 
     def compact(self) -> None:
-        """Let PostgreSQL use the space of removed codes again, and count what it holds (VACUUM)."""
+        """Run VACUUM, so that PostgreSQL reuses the space of removed codes."""
         if self._connections.in_transaction:
-            raise ValueError(f"{self.path}: compact is not for use inside of a transaction")
+            raise ValueError(f"{self.path}: compact cannot be called inside a transaction")
         with self._connections.use() as connection:
             connection.execute(self._tables.fill("VACUUM (ANALYZE) {meta}, {attachments}"))
             if self._kind_now(connection) is not None:
                 connection.execute(self._tables.fill("VACUUM (ANALYZE) {codes}"))
 
     def build_hnsw(self, *, m: int = 16, ef_construction: int = 64) -> None:
-        """Make the index for approximate searches, or make it again; writers wait meanwhile.
+        """Build the graph for approximate searches, or build it again; writers wait meanwhile.
 
-        It is much faster if the graph, some 700 bytes for each code, fits into
-        `maintenance_work_mem`, which an address that ends in
-        `?options=-cmaintenance_work_mem=2GB` raises.
+        It is much faster if the graph, about 700 bytes per code, fits into `maintenance_work_mem`.
+        Append `?options=-cmaintenance_work_mem=2GB` to the address to raise this limit.
 
         Parameters
         ----------
         m : int, default=16
-            How many neighbours each code is linked to.
+            Number of links per code.
         ef_construction : int, default=64
-            How many candidates are looked at to find them; at least 2 m.
+            Number of candidates per code while building; at least 2 m.
         """
         with self._writing() as (connection, meta):
             if meta.kind is None:
                 raise ValueError(f"{self.path}: the index is empty; add codes first")
-            hnsw.build(connection, self._tables, m, ef_construction)
+            self._tables.build_hnsw(connection, m, ef_construction)
 
     def search(
         self,
@@ -211,109 +202,120 @@ class PostgresIndex(Closable):
         Parameters
         ----------
         codes : Codes, or array_like of -1 and +1, shape (Q, bits)
-            Q queries, which go to the server at once.
+            The queries.
         k : int, default=10
-            How many to find.
+            Number of codes to return per query.
         label : str, optional
-            Consider only codes that carry this label.
+            Search only codes with this label.
         approximate : bool, default=False
-            Ask the index of `build_hnsw`, which may miss some of the nearest.
+            Use the graph of `build_hnsw`, which can miss some of the nearest codes.
         ef : int, default=100
-            How many candidates an approximate search looks at, 1 to 1,000: more find more.
+            Number of candidates of an approximate search, 1 to 1,000; more find more.
 
         Returns
         -------
         Matches
-            Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, ties by
-            insertion; padded where fewer codes were found.
+            Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, then by
+            insertion; padded if there are fewer than k codes.
         """
         codes = check_codes(self.path, self.bits, codes)
         k = check_whole("k", k, 1)
         lend = self._connections.transaction if approximate else self._connections.use
         with lend() as connection:
             if approximate:
-                version = self._vector_version
-                hnsw.prefer(connection, self._tables, self.path, version, ef, label)
-            statement = hnsw.NEAREST if approximate else NEAREST
+                self._tables.prefer_hnsw(connection, ef, label)
+            statement = tables.NEAREST_APPROXIMATELY if approximate else tables.NEAREST
             kind = self._kind_now(connection)
-            rows = self._codes.search(connection, statement, codes, label, k=k) if kind else []
-        return to_matches(rows, kind, len(codes), k)
+            rows = self._tables.search(connection, statement, codes, label, k=k) if kind else []
+        numbers = np.array([row[0] for row in rows], np.int64) - 1
+        ranks = np.arange(len(rows)) - np.searchsorted(numbers, numbers)
+        ids = np.full((len(codes), k), None if kind == "string" else -1)
+        distances = np.full((len(codes), k), -1, np.int32)
+        ids[numbers, ranks] = from_values([row[1] for row in rows], kind)
+        distances[numbers, ranks] = [row[2] for row in rows]
+        return Matches(ids, distances)
 
     def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
-        """Find every code at most `radius` away from each query; see `bitprint.Index.within`."""
+        """Find all codes within Hamming distance `radius` of each query."""
         codes = check_codes(self.path, self.bits, codes)
         radius = check_whole("radius", radius, 0)
         with self._connections.use() as connection:
             kind = self._kind_now(connection)
-            rows = (
-                self._codes.search(connection, WITHIN, codes, label, radius=radius) if kind else []
-            )
-        return to_matches_within(rows, kind, len(codes))
+            rows: list[Row] = []
+            if kind is not None:
+                rows = self._tables.search(connection, tables.WITHIN, codes, label, radius=radius)
+        ends = np.searchsorted([row[0] for row in rows], np.arange(len(codes) + 1), side="right")
+        ids = from_values([row[1] for row in rows], kind)
+        return split_matches(ends, ids, np.array([row[2] for row in rows], np.int32))
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""
-        with self._connections.use() as connection:
-            kind = self._kind_now(connection)
-            rows = self._codes.look_up(connection, kind, as_ids(ids), "path", "labels")
-        return to_items(rows)
+        return [tables.to_item(row) for row in self._look_up(ids, "path", "labels")]
 
     def ids(self) -> NDArray[Any]:
         """Return the ids of all codes in insertion order: int64, or strings."""
-        with self._connections.use() as connection:
-            kind = self._kind_now(connection)
-            statement = "SELECT id FROM {codes} ORDER BY ordinal"
-            rows = self._codes.read(connection, statement) if kind else []
-        return from_values([row[0] for row in rows], kind)
+        rows, kind = self._read("SELECT id FROM {codes} ORDER BY ordinal")
+        return from_values([identifier for (identifier,) in rows], kind)
 
     def codes(self, ids: IdList) -> Codes:
         """Return the code of each id, in order."""
-        with self._connections.use() as connection:
-            kind = self._kind_now(connection)
-            rows = self._codes.look_up(connection, kind, as_ids(ids), "code")
-        return Codes(from_bit_fields([row[1] for row in rows], self.bits), self.bits)
+        return from_bit_fields([code for (code,) in self._look_up(ids, "code")], self.bits)
 
     def labels(self) -> list[str]:
         """Return the names of the labels in use, sorted."""
-        with self._connections.use() as connection:
-            kind = self._kind_now(connection)
-            statement = "SELECT DISTINCT unnest(labels) FROM {codes}"
-            rows = self._codes.read(connection, statement) if kind else []
+        rows, _ = self._read("SELECT DISTINCT unnest(labels) FROM {codes}")
         return sorted(from_text(name) for (name,) in rows)
 
     def attach(self, contents: Mapping[str, bytes | None]) -> None:
-        """Keep named bytes in the index, or delete those that are None."""
+        """Store named bytes in one transaction, and delete those that are None."""
         if contents:
             with self._writing() as (connection, _):
-                tables.attach(connection, self._tables, self.path, contents)
+                self._tables.attach(connection, contents)
 
     def attachments(self, prefix: str = "") -> dict[str, bytes]:
-        """Return the attachments whose names begin with `prefix`, ordered by name."""
+        """Return the attachments whose names start with `prefix`, ordered by name."""
         with self._connections.use() as connection:
-            return tables.read_attachments(connection, self._tables, prefix)
+            return self._tables.attachments(connection, prefix)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make the changes inside of a `with` one: all of them or, if anything is raised, none.
+        """Group changes in a `with` statement: commit all of them or, on an error, none.
 
-        They are made by this thread; others see either state. `compact` is not for use inside.
+        The changes are made by this thread; others see the state before or after. `compact` cannot
+        be called inside.
+
+        If you catch the error of a call inside the statement, only that call has no effect. A
+        transaction inside another one is such a call. If the connection is lost, PostgreSQL undoes
+        the whole transaction; all further calls inside it and its end then raise ConnectionError.
         """
         with self._writing():
             yield
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Connection, Meta]]:
-        """Hold the index for writing until everything inside is committed."""
+        """Begin a transaction, and lock the index for writing."""
         with self._connections.transaction() as connection:
             yield connection, self._meta(connection, lock=True)
 
     def _meta(self, connection: Connection, *, lock: bool = False) -> Meta:
         return tables.read_meta(connection, self.path, self._connections.address.index, lock=lock)
 
+    def _look_up(self, ids: IdList, *columns: str) -> list[Row]:
+        with self._connections.use() as connection:
+            kind = self._kind_now(connection)
+            return self._tables.look_up(connection, kind, as_ids(ids), *columns)
+
+    def _read(self, statement: str) -> tuple[list[Row], str | None]:
+        """Return the rows of a statement, and the kind of the ids."""
+        with self._connections.use() as connection:
+            kind = self._kind_now(connection)
+            return self._tables.read(connection, statement) if kind else [], kind
+
     def _kind_now(self, connection: Connection) -> str | None:
-        """The kind of ids; without it there is no table of codes yet."""
+        """Return the kind of the ids; None if there is no table of codes yet."""
         if self._kind is not None:
             return self._kind
         kind = self._meta(connection).kind
-        if not self._connections.in_transaction:  # which may be undone
+        if not self._connections.in_transaction:  # it may be undone
             self._kind = kind
         return kind

@@ -1,19 +1,19 @@
-"""What all indexes on servers have in common: a name by default, patience, words of errors."""
+"""Default index name, timeout and error messages that PostgreSQL and Milvus share."""
 
 from __future__ import annotations
 
 DEFAULT_INDEX = "bitprint"
-"""The name of an index whose address gives none."""
+"""The name of an index whose address contains none."""
 
 LONGEST_CONNECTING = 10.0
-"""So many seconds a connection may take, even if answers may take longer."""
+"""Maximum seconds to wait for a connection, even if answers may take longer."""
 
 
 def wrong_address(form: str) -> ValueError:
-    """The error for an address in which the password cannot be told from the rest.
+    """Return the error for an address in which the password cannot be distinguished from the rest.
 
-    To be raised from None: what was taken for a host, a port or an option could be a part of the
-    password, so neither the words nor the cause may name it.
+    Raise it from None: what was parsed as a host, a port or an option can be a part of the
+    password, so neither the message nor its cause may contain it.
     """
     return ValueError(
         f"the address of the database is not {form}; write signs such as @ and / in a password as "
@@ -22,23 +22,22 @@ def wrong_address(form: str) -> ValueError:
 
 
 def connection_lost(place: str, reason: str) -> ConnectionError:
-    """The error for a server that went away: whether the last change was made is not known."""
+    """Return the error for a connection that ended during a call."""
     return ConnectionError(
-        f"{place}: the connection was lost ({first_line(reason)}), and nothing is half done; "
-        "try again"
+        f"{place}: the connection was lost ({first_line(reason)}); repeat the call or transaction, "
+        "which may or may not have been stored"
     )
 
 
 def server_failed(place: str, reason: str) -> OSError:
-    """The error for a server that answered that it cannot do this."""
+    """Return the error for a call that the server could not execute."""
     return OSError(
-        f"{place}: the server failed ({first_line(reason)}), so nothing of this call was stored; "
-        "see to the server and try again"
+        f"{place}: the server failed ({first_line(reason)}); check the server and repeat the call"
     )
 
 
 def first_line(reason: str) -> str:
-    r"""What a server says first, for the rest is of use to its owner only.
+    r"""Return the first line of an error message of a server.
 
     Examples
     --------

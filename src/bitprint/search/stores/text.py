@@ -1,20 +1,20 @@
-r"""Strings for databases that hold text only: null characters and lone surrogates are escaped.
+r"""Escape null characters and lone surrogates in strings for databases.
 
-Names of files need not be text, and Python keeps their stray bytes as lone surrogates, which no
-database takes. Ordinary strings stay as they are, so that they read well in other tools.
+File names may contain bytes that are not text. Python decodes them to lone surrogates, which no
+database stores. Ordinary strings stay as they are, so that other tools show them correctly.
 """
 
 from __future__ import annotations
 
 import re
 
-_MARK = "\x1a"  # "substitute", which no name has in earnest
+_MARK = "\x1a"  # the control character "substitute", which practically no name contains
 _UNSTORABLE = re.compile("[\0\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
 
 def to_text(name: str) -> str:
-    r"""Return a string that any database takes, from which `from_text` gives the name back.
+    r"""Return a string that any database stores and `from_text` converts back.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-// The page: a query (a picture, an item or a code), what the server found, and how alike they are.
+// The search page: the query (a photo, an item or a code) and its results.
 
-import { barcode, card, element, picture } from "./draw.js";
+import { barcode, card, element, photo } from "./draw.js";
 
 const $ = (selector) => document.querySelector(selector);
 const form = $("#search");
@@ -8,14 +8,14 @@ const results = $("#results");
 const number = new Intl.NumberFormat("en");
 
 let info = null;
-let running = null; // the search in flight, and what it was asked
-const queries = []; // every query of this visit, so that Back returns to uploads as well
-const visit = performance.timeOrigin; // the history outlives a reload, the queries do not
+let running = null; // the search in progress
+const queries = []; // all queries of this visit, so that Back also works for uploads
+const visit = performance.timeOrigin; // after a reload, the history remains, but not the queries
 let current = null;
 
-// Talking to the server
+// Requests to the server
 
-async function ask(path, options = {}) {
+async function fetchJson(path, options = {}) {
   let response;
   try {
     response = await fetch(path, options);
@@ -24,8 +24,9 @@ async function ask(path, options = {}) {
     throw new Error("The server cannot be reached.");
   }
   if (response.ok) return response.json();
-  const said = await response.json().catch(() => ({ detail: `it answered ${response.status}` }));
-  const error = new Error(sentence(said.detail));
+  const status = { detail: `the server returned status ${response.status}` };
+  const { detail } = await response.json().catch(() => status);
+  const error = new Error(sentence(detail));
   error.status = response.status;
   throw error;
 }
@@ -59,24 +60,24 @@ function chosenOptions() {
 
 // Searching
 
-async function search(query, { remember = true, orStart = false } = {}) {
+async function search(query, { remember = true, orRandom = false } = {}) {
   if (!$("#amount").checkValidity()) {
     showError(`${$("#amount-label").textContent}: ${$("#amount").validationMessage}`);
     return;
   }
   running?.controller.abort();
-  const mine = { query, options: { remember, orStart }, controller: new AbortController() };
+  const mine = { query, options: { remember, orRandom }, controller: new AbortController() };
   running = mine;
   results.classList.add("stale");
   results.setAttribute("aria-busy", "true");
   const started = performance.now();
   try {
-    const answer = await ask("/api/search", { ...requestFor(query), signal: mine.controller.signal });
+    const answer = await fetchJson("/api/search", { ...requestFor(query), signal: mine.controller.signal });
     if (remember) pushQuery(query);
     show(query, answer, performance.now() - started);
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (orStart && error.status === 404) start(error.message);
+    if (orRandom && error.status === 404) showRandom(error.message);
     else showError(error.message);
   } finally {
     if (running === mine) {
@@ -94,68 +95,69 @@ function pushQuery(query) {
 }
 
 function searchFile(file) {
-  if (!info?.uploads) return showError("This index holds no model to encode pictures with.");
+  if (!info?.uploads) return showError("This index contains no model to encode photos.");
   if (file.size > info.uploads.bytes) {
     const most = Math.round(info.uploads.bytes / 2 ** 20);
-    return showError(`The picture is larger than ${most} MiB; choose a smaller one.`);
+    return showError(`The photo is larger than ${most} MiB; choose a smaller one.`);
   }
-  return search({ file, name: file.name || "Pasted picture", url: URL.createObjectURL(file) });
+  return search({ file, name: file.name || "Pasted photo", url: URL.createObjectURL(file) });
 }
 
-function choose(result) {
+function searchByResult(result) {
   search({ id: result.id, name: result.name, hasPicture: result.has_picture });
   scrollTo({ top: 0, behavior: "instant" });
 }
 
-// A start for those who have no picture at hand: what happens to be near a random code.
-function start(said = "") {
+// The start page: results near a random code.
+function showRandom(message = "") {
   const code = crypto.getRandomValues(new Uint8Array(Math.ceil(info.bits / 8)));
   const padding = code.length * 8 - info.bits;
   code[code.length - 1] &= 256 - 2 ** padding;
   const hex = Array.from(code, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  return search({ code: hex, random: true, said }, { remember: false });
+  return search({ code: hex, random: true, message }, { remember: false });
 }
 
 function clear() {
   showError("");
   $("#file").value = "";
   if (current && !current.random) history.pushState(null, "", location.pathname);
-  return start();
+  return showRandom();
 }
 
-function goBack() {
+function restoreQuery() {
   const state = history.state;
-  if (state?.visit === visit) return search(queries[state.query], { remember: false, orStart: true });
+  if (state?.visit === visit) return search(queries[state.query], { remember: false, orRandom: true });
   const id = location.hash.slice(1);
-  if (!id) return start();
-  if (!/^(n-?\d{1,19}|s[\w-]{0,16384})$/.test(id)) return start("The address names no item of this collection.");
-  return search({ id, name: "", hasPicture: true }, { remember: false, orStart: true });
+  if (!id) return showRandom();
+  if (!/^(n-?\d{1,19}|s[\w-]{0,16384})$/.test(id)) return showRandom("The address does not match an item of this collection.");
+  return search({ id, name: "", hasPicture: true }, { remember: false, orRandom: true });
 }
 
-// Showing
+// Display
 
 function show(query, answer, milliseconds) {
   current = query;
-  showError(query.said ?? "");
+  showError(query.message ?? "");
   const random = Boolean(query.random);
   document.body.classList.toggle("searching", !random);
   results.classList.toggle("compared", !random);
   $("#others").hidden = !random || answer.collection === 0;
   showQuery(query, answer);
-  const context = { bits: info.bits, queryCode: random ? null : answer.code, choose };
+  const context = { bits: info.bits, queryCode: random ? null : answer.code, onChoose: searchByResult };
   results.replaceChildren(...answer.results.map((result) => card(result, context)));
   $("#status").textContent = describe(answer, random, milliseconds);
 }
 
 function describe(answer, random, milliseconds) {
-  const of = `${number.format(answer.collection)} ${info.uploads ? "pictures" : "codes"}`;
-  if (random && !answer.results.length) return `Nothing found among ${of}.`;
-  if (random) return `Or start from one of these, of ${of}.`;
+  const kind = info.uploads ? "photos" : "codes";
+  const total = `${number.format(answer.collection)} ${kind}`;
+  if (random && !answer.results.length) return `No results from ${total}.`;
+  if (random) return `Or choose one of these ${kind} (a random selection from ${total}).`;
   const { encode, search } = answer.milliseconds;
   const count = number.format(answer.results.length);
   const found = answer.results.length === 1 ? "1 result" : `${count} results`;
   const more = answer.truncated ? " (there may be more)" : "";
-  return `${found}${more} of ${of} in ${time(milliseconds)}: code ${time(encode)}, search ${time(search)}.`;
+  return `${found}${more} from ${total} in ${time(milliseconds)} (encoding ${time(encode)}, search ${time(search)}).`;
 }
 
 function time(milliseconds) {
@@ -167,21 +169,21 @@ function showQuery(query, answer) {
   $("#query").hidden = Boolean(query.random);
   if (query.random) return;
   const self = answer.results.find((result) => result.id === query.id);
-  const name = query.name || self?.name || (query.code ? "A code" : "An item of the collection");
+  const name = query.name || self?.name || (query.code ? "Code" : "Item of the collection");
   const url = query.url ?? (query.id && query.hasPicture ? `/api/thumbnail/${query.id}` : null);
   $(".query-name").textContent = name;
   $(".query-name").title = name;
   $(".query-code").replaceChildren(barcode(answer.code, answer.code, info.bits));
-  $(".preview").replaceChildren(...(url ? [picture(url, `The query: ${name}`)] : []));
+  $(".preview").replaceChildren(...(url ? [photo(url, `Query: ${name}`)] : []));
 }
 
 function showError(message) {
   $("#error").textContent = message;
 }
 
-// Choices
+// Options
 
-function offerAmount() {
+function updateAmount() {
   const within = form.elements.mode.value === "radius";
   const amount = $("#amount");
   amount.min = within ? 0 : 1;
@@ -191,21 +193,21 @@ function offerAmount() {
   $("#amount-label").textContent = within ? "Largest distance in bits" : "Number of results";
 }
 
-let soon = 0;
-function searchAgainSoon() {
-  clearTimeout(soon);
-  soon = setTimeout(() => {
+let timer = 0;
+function scheduleSearch() {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
     if (running) search(running.query, running.options);
     else if (current && !current.random) search(current, { remember: false });
-    else start();
+    else showRandom();
   }, 200);
 }
 
-// Beginning
+// Initialization
 
-async function begin() {
+async function initialize() {
   try {
-    info = await ask("/api/info");
+    info = await fetchJson("/api/info");
   } catch (error) {
     $("#access").hidden = error.status !== 401;
     if (error.status === 401 && !$("#token").value) return $("#token").focus();
@@ -216,7 +218,7 @@ async function begin() {
   form.hidden = false;
   $("#about").textContent = [
     info.name,
-    `${number.format(info.codes)} ${info.uploads ? "pictures" : "codes"}`,
+    `${number.format(info.codes)} ${info.uploads ? "photos" : "codes"}`,
     info.model ?? `${info.bits} bits`,
   ].join(" · ");
   document.title = `${info.name} · Bitprint`;
@@ -225,33 +227,33 @@ async function begin() {
   $(".labels").hidden = info.labels.length === 0;
   const options = info.labels.map((name) => element("option", { value: name, textContent: name }));
   $("#label").append(...options);
-  offerAmount();
-  return goBack();
+  updateAmount();
+  return restoreQuery();
 }
 
-function takeToken(token) {
+function storeToken(token) {
   const secure = location.protocol === "https:" ? "; Secure" : "";
   document.cookie = `bitprint-token=${encodeURIComponent(token)}; Path=/; SameSite=Strict${secure}`;
 }
 
-function pictureIn(transfer) {
+function imageFileOf(transfer) {
   return Array.from(transfer?.files ?? []).find((file) => file.type.startsWith("image/") || !file.type);
 }
 
 $("#access").addEventListener("submit", (event) => {
   event.preventDefault();
-  takeToken($("#token").value);
-  begin();
+  storeToken($("#token").value);
+  initialize();
 });
 $("#file").addEventListener("change", () => {
   const [file] = $("#file").files;
   if (file) searchFile(file);
-  $("#file").value = ""; // so that choosing the same file again counts as a change
+  $("#file").value = ""; // so that choosing the same file again is a change
 });
 $("#clear").addEventListener("click", clear);
-$("#others").addEventListener("click", () => start());
+$("#others").addEventListener("click", () => showRandom());
 $(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address names what is searched from
+  event.preventDefault(); // the fragment of the address is the query
   results.focus();
 });
 form.addEventListener("submit", (event) => {
@@ -261,16 +263,16 @@ form.addEventListener("submit", (event) => {
 });
 for (const radio of form.elements.mode) {
   radio.addEventListener("change", () => {
-    offerAmount();
-    searchAgainSoon();
+    updateAmount();
+    scheduleSearch();
   });
 }
-$("#amount").addEventListener("input", searchAgainSoon);
-$("#label").addEventListener("change", searchAgainSoon);
+$("#amount").addEventListener("input", scheduleSearch);
+$("#label").addEventListener("change", scheduleSearch);
 
-addEventListener("popstate", goBack);
+addEventListener("popstate", restoreQuery);
 addEventListener("paste", (event) => {
-  const file = pictureIn(event.clipboardData);
+  const file = imageFileOf(event.clipboardData);
   if (!file) return;
   event.preventDefault();
   searchFile(file);
@@ -288,14 +290,14 @@ addEventListener("dragleave", (event) => {
 addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("dragging");
-  const file = pictureIn(event.dataTransfer);
+  const file = imageFileOf(event.dataTransfer);
   if (file) searchFile(file);
-  else showError("Drop a picture file.");
+  else showError("Drop a photo file.");
 });
 
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
-  takeToken(given);
+  storeToken(given);
   history.replaceState(null, "", location.pathname);
 }
-begin();
+initialize();

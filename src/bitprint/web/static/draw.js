@@ -1,15 +1,15 @@
-// What is drawn: codes as bars, and the cards of results.
+// Drawing: codes as bars, and result cards.
 
 export function element(tag, properties) {
   return Object.assign(document.createElement(tag), properties);
 }
 
-export function picture(url, alt) {
+export function photo(url, alt) {
   return element("img", { src: url, alt, loading: "lazy", decoding: "async" });
 }
 
-// The code as bars, 64 to a row: tall for one, short for zero. Bits in which it differs from the
-// query are drawn apart, each with a dot below, so that colour is not the only sign.
+// Draw a code as bars, 64 per row: tall for one, short for zero. Bits that differ from the query are
+// a separate shape and have a dot below, so that they are not marked by color alone.
 export function barcode(code, queryCode, length) {
   const bits = bitsOf(code, length);
   const queryBits = bitsOf(queryCode, length);
@@ -45,24 +45,24 @@ function bitsOf(code, length) {
 }
 
 function shape(tag, attributes) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
 }
 
-// A result: a button that searches from it and, where there is a picture, a link that opens it.
-// Without a code to compare it with, neither distance nor agreement is shown.
-export function card(result, { bits, queryCode, choose }) {
+// Create the card of a result: a button that starts a search by it and, if there is a photo, a link
+// that opens it. Without a query code, distance and agreement are not shown.
+export function card(result, { bits, queryCode, onChoose }) {
   const compared = queryCode !== null;
   const agreement = `${bits - result.distance} of ${bits} bits agree`;
   const labels = result.labels.join(", ");
-  const spoken = [`Search from ${result.name}`];
-  if (compared) spoken.push(`distance ${result.distance}, ${agreement}`);
-  if (labels) spoken.push(`labels: ${labels}`);
+  const description = [`Search by ${result.name}`];
+  if (compared) description.push(`distance ${result.distance}, ${agreement}`);
+  if (labels) description.push(`labels: ${labels}`);
 
-  const button = element("button", { type: "button", className: "card", ariaLabel: spoken.join("; ") });
+  const button = element("button", { type: "button", className: "card", ariaLabel: description.join("; ") });
   button.dataset.id = result.id;
-  button.addEventListener("click", () => choose(result));
+  button.addEventListener("click", () => onChoose(result));
   if (result.has_picture) button.append(frame(result));
   const shortName = result.name.split("/").at(-1) || result.name;
   const line = element("span", { className: "line" });
@@ -73,30 +73,30 @@ export function card(result, { bits, queryCode, choose }) {
   }
   const more = element("span", { className: "more" });
   more.append(
-    element("span", { className: "its-labels", textContent: labels || "\u00a0" }),
+    element("span", { className: "card-labels", textContent: labels || "\u00a0" }),
     element("span", { className: "agreement", textContent: agreement }),
   );
   button.append(barcode(result.code, queryCode ?? result.code, bits), line, more);
 
   const item = element("li", { className: "result" });
   item.append(button);
-  if (result.has_picture) item.append(openingLink(result));
+  if (result.has_picture) item.append(openLink(result));
   return item;
 }
 
 function frame(result) {
-  const made = element("span", { className: "frame" });
-  const image = picture(`/api/thumbnail/${result.id}`, result.name);
+  const node = element("span", { className: "frame" });
+  const image = photo(`/api/thumbnail/${result.id}`, result.name);
   image.addEventListener("error", () => {
-    made.classList.add("missing");
-    made.append("cannot be shown");
-    made.title = "The picture is gone, too large for a preview, or outside of the indexed folders.";
+    node.classList.add("missing");
+    node.append("cannot be shown");
+    node.title = "The photo is missing, too large for a preview, or outside the indexed folders.";
   });
-  made.append(image);
-  return made;
+  node.append(image);
+  return node;
 }
 
-function openingLink(result) {
+function openLink(result) {
   return element("a", {
     className: "open",
     href: `/api/picture/${result.id}`,

@@ -1,0 +1,1 @@
+"""Search benchmark: Bitprint compared with other engines in one run."""
