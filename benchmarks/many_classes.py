@@ -266,7 +266,7 @@ def measure(name: str, method: str, bits: int, seed: int, options: Options) -> d
         "train_seconds": round(seconds, 1),
         "options": _spelled(hasher),
         "commit": source_commit(),
-        "hardware": _hardware(),
+        "hardware": hardware(),
     }
 
 
@@ -280,7 +280,8 @@ def _spelled(hasher: Any) -> str:
     )
 
 
-def _hardware() -> str:
+def hardware() -> str:
+    """Return the processors of this machine, for the column of that name."""
     cores = f"{os.cpu_count()} CPU cores ({platform.machine()})"
     return f"{torch.cuda.get_device_name()}, {cores}" if torch.cuda.is_available() else cores
 

@@ -120,7 +120,7 @@ class IndexFile:
         self._depth = 0  # of nested snapshots and transactions
         self._writing = False  # whether the outermost is a transaction
         self._place = path.resolve()
-        self._log = _log_of(self._place)
+        self._log = log_of(self._place)
         self._identity = _register(path)
         with on_error(self._unregister):
             try:
@@ -169,7 +169,7 @@ class IndexFile:
         """
         if path.exists():
             raise _exists_already(path)
-        log = _log_of(path)
+        log = log_of(path)
         if log.exists():
             raise FileExistsError(f"{log}: left over from another index; delete or rename it")
         db = sqlite3.connect(":memory:", isolation_level=None)
@@ -396,7 +396,7 @@ class _FileState(NamedTuple):
 
 
 def _file_state(path: Path) -> _FileState:
-    stat, log = path.stat(), _log_of(path.resolve())
+    stat, log = path.stat(), log_of(path.resolve())
     return _FileState(stat.st_ino, stat.st_mtime_ns, stat.st_size, _size(log))
 
 
@@ -407,7 +407,8 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _log_of(path: Path) -> Path:
+def log_of(path: Path) -> Path:
+    """Return the path of the write-ahead log of an index."""
     return path.with_name(path.name + "-wal")
 
 
