@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.data.decoding import Progress, decode_ahead
-from bitprint.photos.duplicates import Group, connect, diameter, members
+from bitprint.photos.duplicates import Group, connect, default_radius, diameter, members
 from bitprint.photos.files import Skipped
 from bitprint.photos.likeness import ALIKE, SIDE, differences, reduce_pixels
 from bitprint.search.details import Item
@@ -43,7 +43,7 @@ class Compared(NamedTuple):
 def compare_pictures(
     index: Store,
     groups: Sequence[Group],
-    radius: int = 2,
+    radius: int | None = None,
     *,
     difference: float = ALIKE,
     progress: Progress | None = None,
@@ -60,7 +60,7 @@ def compare_pictures(
     index : Index or another store
     groups : sequence of Group
         The result of `find_duplicates` on this index. Only images of these groups are opened.
-    radius : int, default=2
+    radius : int, optional
         Largest code distance of a link in bits, as given to `find_duplicates`.
     difference : float
         Largest pixel difference of a link, in standard deviations of the pixels.
@@ -90,6 +90,8 @@ def compare_pictures(
     ...         compare_pictures(index, find_duplicates(index)).groups
     [Group(ids=['first.png', 'smaller.jpg'], distance=0)]
     """
+    if radius is None:
+        radius = default_radius(index.bits, codes_alone=True)
     ids = [name for group in groups for name in group.ids]
     if not ids:
         return Compared([], [], 0)

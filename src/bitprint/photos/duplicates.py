@@ -32,8 +32,31 @@ class Group(NamedTuple):
     """The largest distance between two codes of the group, in bits."""
 
 
+def default_radius(bits: int, codes_alone: bool = False) -> int:
+    """Return the code distance, in bits, up to which images are compared.
+
+    Copies are farther apart, in relation to the code length, in codes of 128 bits or more, and
+    other images are rarely that near (`results/notes/duplicates.md`).
+
+    Parameters
+    ----------
+    bits : int
+        Code length.
+    codes_alone : bool
+        Whether the pixels of the images are not compared, which requires a smaller radius.
+
+    Examples
+    --------
+    >>> default_radius(64), default_radius(256), default_radius(256, codes_alone=True)
+    (10, 48, 16)
+    """
+    if bits < 128:
+        return bits // 32 if codes_alone else 10 * bits // 64
+    return bits // 16 if codes_alone else 3 * bits // 16
+
+
 def find_duplicates(
-    index: Store, radius: int = 2, *, progress: Progress | None = None
+    index: Store, radius: int | None = None, *, progress: Progress | None = None
 ) -> list[Group]:
     """Group the codes of an index that are linked by distances of at most `radius`.
 
@@ -43,8 +66,8 @@ def find_duplicates(
     Parameters
     ----------
     index : Index or another store
-    radius : int, default=2
-        Largest distance of a link in bits.
+    radius : int, optional
+        Largest distance of a link in bits; by default that of `default_radius` for codes alone.
     progress : callable, optional
         Called with (done, total) distinct codes.
 
@@ -64,6 +87,8 @@ def find_duplicates(
     ...         find_duplicates(index, radius=1)
     [Group(ids=['a', 'c', 'd'], distance=2)]
     """
+    if radius is None:
+        radius = default_radius(index.bits, codes_alone=True)
     ids = index.ids().tolist()
     codes = index.codes(ids)
     distinct, owners = _distinct(codes)
