@@ -182,10 +182,10 @@ def test_a_budget_lets_parts_wait_until_they_fit():
     with budget.reserve(5):
         thread = threading.Thread(target=work)
         thread.start()
-        assert begun.wait(10)
+        assert begun.wait(120)
         with budget.reserve(5):  # there is room for this part, but not for 6
             ended.append("first")
-    thread.join(10)
+    thread.join(120)
     assert ended == ["first", "second"]
 
 

@@ -302,7 +302,7 @@ def test_a_server_that_is_not_there():
     start = time.monotonic()
     with pytest.raises(ConnectionError, match="cannot reach the server") as caught:
         open_index("milvus://me:hush@127.0.0.1:9/photos", timeout=1.0)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
     assert str(caught.value).startswith("milvus://127.0.0.1:9/photos: ")
     assert "hush" not in str(caught.value)
 
