@@ -125,7 +125,7 @@ def test_a_killed_writer_loses_no_acknowledged_call(tmp_path):
         child, pipe = in_child(functools.partial(work, path, operations(seed, held)))
         with pipe:
             # Some children are killed while they open the file, most during one of the first calls.
-            acknowledged = sum(len(pipe.read(1)) for _ in range(rng.randint(0, 3)))
+            acknowledged = sum(len(pipe.read(1)) for _ in range(rng.randint(0, 2)))
             time.sleep(rng.uniform(0, 0.03))
             os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
@@ -139,7 +139,7 @@ def test_a_killed_writer_loses_no_acknowledged_call(tmp_path):
         assert found in states(plan, acknowledged + 1)
         held = sorted(found)
         calls += acknowledged
-    assert calls > 200
+    assert calls > 150
 
 
 def test_a_full_disk_loses_nothing_acknowledged(tmp_path):

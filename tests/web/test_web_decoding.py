@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -31,6 +31,8 @@ from bitprint.web.decoding import Decoders
 from fuzz.bombs import bmp, png, saved, slow_bmp, webp, with_another_header
 
 MIB = 2**20
+SLOW = 16_000
+"""Pixels per side of a `slow_bmp` that takes about 10 seconds."""
 NOT_DECODED = "takes too much memory or time to decode; send a smaller one"
 linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 
@@ -176,10 +178,10 @@ def test_a_process_that_does_not_start_is_an_error(monkeypatch):
 
 
 def test_a_photo_that_takes_too_long_is_refused():
-    decoders = Decoders(1, most_pixels=64_000_000, seconds=1)
+    decoders = Decoders(1, most_pixels=SLOW**2, seconds=2)
     try:
         with pytest.raises(ValueError, match=NOT_DECODED):
-            decoders.upload(slow_bmp(8000, 8000), 8)
+            decoders.upload(slow_bmp(SLOW, SLOW), 8)
         assert decoders.upload(as_file(noise()), 8).shape == (8, 8, 3)
     finally:
         decoders.close()
@@ -189,9 +191,9 @@ def test_a_photo_that_takes_too_long_is_refused():
 def test_a_process_ends_in_time_without_its_parent():
     """The parent was killed while a photo is decoded."""
     mine, other = socket.socketpair()
-    command = [*decoding._COMMAND, str(other.fileno()), "64000000", "1"]
+    command = [*decoding._COMMAND, str(other.fileno()), str(SLOW**2), "1"]
     with mine, other, subprocess.Popen(command, pass_fds=[other.fileno()]) as process:
-        data = slow_bmp(8000, 8000)
+        data = slow_bmp(SLOW, SLOW)
         mine.sendall(REQUEST.pack(UPLOAD, 8, len(data)) + data)
         try:
             assert process.wait(120) == -signal.SIGALRM
@@ -242,8 +244,11 @@ def served(path, *options):
 
 def children_of(pid):
     """Return the ids of the child processes."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+    children = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            children += map(int, task.read_text().split())
+    return children
 
 
 def upload(client, data):
