@@ -31,8 +31,9 @@ from bitprint.web.decoding import Decoders
 from fuzz.bombs import bmp, png, saved, slow_bmp, webp, with_another_header
 
 MIB = 2**20
-SLOW = 16_000
-"""Pixels per side of a `slow_bmp` that takes about 10 seconds."""
+SLOW = 13_000, 13_000, 16
+"""A `slow_bmp` that takes about 10 seconds."""
+SLOW_PIXELS = 13_000**2
 NOT_DECODED = "takes too much memory or time to decode; send a smaller one"
 linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 
@@ -178,10 +179,10 @@ def test_a_process_that_does_not_start_is_an_error(monkeypatch):
 
 
 def test_a_photo_that_takes_too_long_is_refused():
-    decoders = Decoders(1, most_pixels=SLOW**2, seconds=2)
+    decoders = Decoders(1, SLOW_PIXELS, seconds=2)
     try:
         with pytest.raises(ValueError, match=NOT_DECODED):
-            decoders.upload(slow_bmp(SLOW, SLOW), 8)
+            decoders.upload(slow_bmp(*SLOW), 8)
         assert decoders.upload(as_file(noise()), 8).shape == (8, 8, 3)
     finally:
         decoders.close()
@@ -191,9 +192,9 @@ def test_a_photo_that_takes_too_long_is_refused():
 def test_a_process_ends_in_time_without_its_parent():
     """The parent was killed while a photo is decoded."""
     mine, other = socket.socketpair()
-    command = [*decoding._COMMAND, str(other.fileno()), str(SLOW**2), "1"]
+    command = [*decoding._COMMAND, str(other.fileno()), str(SLOW_PIXELS), "1"]
     with mine, other, subprocess.Popen(command, pass_fds=[other.fileno()]) as process:
-        data = slow_bmp(SLOW, SLOW)
+        data = slow_bmp(*SLOW)
         mine.sendall(REQUEST.pack(UPLOAD, 8, len(data)) + data)
         try:
             assert process.wait(120) == -signal.SIGALRM

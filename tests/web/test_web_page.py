@@ -35,7 +35,8 @@ pytestmark = pytest.mark.skipif(
 def browser():
     with playwright.sync_playwright() as driver:
         names = "--host-resolver-rules=MAP photos.lan 127.0.0.1"
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS.split(), names])
+        flags = [*FLAGS.split(), names]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=flags, timeout=180_000)
         yield browser
         browser.close()
 
