@@ -1,5 +1,7 @@
+import random
 from concurrent.futures import Executor, Future
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("anywhere")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Draw the same random numbers in every run, whichever tests this process ran before."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - for code that uses the global generator
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
