@@ -3,18 +3,18 @@
     PYTHONPATH=FOLDER python benchmarks/all_pairs.py --csv results/all_pairs.csv
 
 Codes of 64 bits are random; every tenth code is a copy of an earlier one with up to 3 inverted
-bits. Every code is a query, in batches, and all codes within the radius are found. Bitprint searches
-an index file with `Index.within`, faiss uses `range_search` of a flat index and of a multi-index
-hash, which is exact here: of 4 parts of 16 bits one is equal if at most 3 bits differ. Both use
-the same number of threads, and both are asked once before the measurement.
+bits. Every code is a query, in batches, and all codes within the radius are found. Bitprint
+searches an index file with `Index.within`. faiss uses `range_search` of a flat index and of a
+multi-index hash, which is exact here: of 4 parts of 16 bits one is equal if at most 3 bits differ.
+All use the same number of threads, and are asked once before the measurement.
 
 If a search takes longer than the cap, only the first queries are measured, and the time of all is
 the time per query times the number of queries; such rows are "estimated". `bitprint groups` is
 `find_duplicates`, which also merges the pairs to groups.
 
-The BK-tree of imagededup is written in Python. It is measured on fewer codes, its `codes` column,
-with the number of common bits of two integers as its distance, which is faster than the distance
-of imagededup. FOLDER contains imagededup 0.3.3.post2, installed by `pip install --no-deps
+The BK-tree of imagededup is written in Python. It is measured on fewer codes (column `codes`), with
+the number of differing bits of two integers as its distance, which is faster than the distance of
+imagededup. FOLDER contains imagededup 0.3.3.post2, installed by `pip install --no-deps
 --target FOLDER`; without it these rows are left out.
 """
 
@@ -22,9 +22,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from numpy.typing import NDArray
 
 import bitprint as bp
 from bitprint.photos import find_duplicates
+from bitprint.utils.commit import source_commit
 from bitprint.utils.parallel import thread_count
 
 BITS = 64
@@ -97,18 +101,26 @@ def measure(search: Batches, packed: Packed, cap: float, batch: int = BATCH) -> 
     }
 
 
-def rows(count: int, radius: int, cap: float, small: list[int]) -> Iterator[dict[str, Any]]:
-    packed = draw(count)
-    with tempfile.TemporaryDirectory() as folder, bp.Index.create(
-        Path(folder) / "codes.bp", bits=BITS
-    ) as index:
-        index.add(np.arange(count), bp.Codes(packed, BITS))
+@contextmanager
+def indexed(packed: Packed) -> Iterator[bp.Index]:
+    """Create an index in a temporary file."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        bp.Index.create(Path(folder) / "codes.bp", bits=BITS) as index,
+    ):
+        index.add(np.arange(len(packed)), bp.Codes(packed, BITS))
+        yield index
+
+
+def large(packed: Packed, radius: int, cap: float) -> Iterator[dict[str, Any]]:
+    """Measure Bitprint and faiss."""
+    with indexed(packed) as index:
         yield {"method": "bitprint", **measure(bitprint_search(index, radius), packed, cap)}
         started = time.perf_counter()
         groups = find_duplicates(index, radius)
         yield {
             "method": "bitprint groups",
-            "queries": count,
+            "queries": len(packed),
             "found": sum(len(group.ids) for group in groups),
             "seconds": round(time.perf_counter() - started, 2),
             "estimated": False,
@@ -118,19 +130,18 @@ def rows(count: int, radius: int, cap: float, small: list[int]) -> Iterator[dict
     if radius <= 3:
         hashed = faiss_search(multi_hash(), packed, radius)
         yield {"method": "faiss multi-hash", **measure(hashed, packed, cap)}
-    for size in small:
-        part = packed[:size]
-        with tempfile.TemporaryDirectory() as folder, bp.Index.create(
-            Path(folder) / "codes.bp", bits=BITS
-        ) as index:
-            index.add(np.arange(size), bp.Codes(part, BITS))
-            yield {"method": "bitprint", **measure(bitprint_search(index, radius), part, cap)}
-        try:
-            tree = tree_search(part, radius)
-        except ImportError:
-            print("imagededup is not installed")
-            return
-        yield {"method": "imagededup BK-tree", **measure(tree, part, cap, 16)}
+
+
+def small(packed: Packed, radius: int, cap: float) -> Iterator[dict[str, Any]]:
+    """Measure Bitprint and the BK-tree."""
+    with indexed(packed) as index:
+        yield {"method": "bitprint", **measure(bitprint_search(index, radius), packed, cap)}
+    try:
+        tree = tree_search(packed, radius)
+    except ImportError:
+        print("imagededup is not installed")
+        return
+    yield {"method": "imagededup BK-tree", **measure(tree, packed, cap, 16)}
 
 
 def main() -> None:
@@ -142,19 +153,19 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="rows are appended")
     given = parser.parse_args()
     faiss.omp_set_num_threads(thread_count())
-    sizes = iter([given.codes] * (3 + (given.radius <= 3)))
-    sizes = iter([*sizes, *(size for size in given.small for _ in range(2))])
-    for found in rows(given.codes, given.radius, given.cap, given.small):
-        row = {
-            "codes": next(sizes),
-            "bits": BITS,
-            "radius": given.radius,
-            "threads": thread_count(),
-            **found,
-        }
-        print(" ".join(f"{value!s:>18}" for value in row.values()), flush=True)
-        if given.csv:
-            append(given.csv, row)
+    packed = draw(given.codes)
+    for count, work in [(given.codes, large), *((count, small) for count in given.small)]:
+        for found in work(packed[:count], given.radius, given.cap):
+            row = {"codes": count, "bits": BITS, "radius": given.radius, **found}
+            row |= {
+                "seed": 0,
+                "threads": thread_count(),
+                "commit": source_commit(),
+                "hardware": f"{os.cpu_count()} CPU cores ({platform.machine()})",
+            }
+            print(" ".join(f"{value!s:>18}" for value in list(row.values())[:8]), flush=True)
+            if given.csv:
+                append(given.csv, row)
 
 
 def append(path: Path, row: dict[str, Any]) -> None:

@@ -108,7 +108,6 @@ class RankedTask:
         **options
             Options of `average_precision`.
         """
-
         depths = np.unique(cut_ranks(options["tops"], len(self.database)))
 
         def measured(rows: slice) -> Ranked:

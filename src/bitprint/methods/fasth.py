@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numba import njit
@@ -305,7 +305,9 @@ class _Links:
     def fields(self, table: Ints, signs: NDArray[np.int8], nodes: slice) -> Ints:
         """Return ``u_i = sum_j w_ij z_j`` of some nodes."""
         fields = np.empty(nodes.stop - nodes.start, np.int64)
-        _add_fields(*self._by_node(), self.similar, self.distances, table, signs, nodes.start, fields)
+        _add_fields(
+            *self._by_node(), self.similar, self.distances, table, signs, nodes.start, fields
+        )
         return fields
 
     def totals(self, table: Ints) -> Ints:

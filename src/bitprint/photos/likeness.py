@@ -63,8 +63,8 @@ def reduce_pixels(pixels: NDArray[np.uint8]) -> Reduced:
     around = np.pad(levels, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
     shifted = [around[:, y : y + SIDE, x : x + SIDE] for y in range(3) for x in range(3)]
     lowest, highest = reduce(np.minimum, shifted), reduce(np.maximum, shifted)
-    levels, lowest, highest = (part.reshape(len(pixels), -1) for part in (levels, lowest, highest))
-    return Reduced(levels, lowest, highest, colors, uniform)
+    flat = (part.reshape(len(pixels), 3 * SIDE**2) for part in (levels, lowest, highest))
+    return Reduced(*flat, colors, uniform)
 
 
 def reduce_stream(pixels: Iterable[NDArray[np.uint8]], count: int) -> Reduced:
