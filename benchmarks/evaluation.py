@@ -54,7 +54,7 @@ def main() -> None:
     print(f"2,100 x 193,734 x 48 bits, 21 labels, MAP@5000: {big:.3f} s (Bitprint only)")
     print(f"1,000 x 59,000 x 48 bits, 10 classes, best of {REPEATS} runs each:")
     print(f"  bitprint.evaluate, all metrics  {ours:8.4f} s")
-    print(f"  the same with ties=\"stable\"     {stable:8.4f} s")
+    print(f'  the same with ties="stable"     {stable:8.4f} s')
     print(f"  NumPy argsort, MAP only         {rival:8.4f} s (scaled from {RIVAL_QUERIES} queries)")
     print(f"ratio of stable to expected ties {stable / ours:.2f}")
     print(f"ratio {rival / ours:.1f}")
