@@ -6,6 +6,8 @@ inner loops run along the database and vectorize.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -181,7 +183,7 @@ def _note_relevant(
 
 
 @njit(nogil=True, cache=True)
-def _note(bucket: np.uint32, counts: Words, noted: Words, found: int) -> int:
+def _note(bucket: np.uint32, counts: Words, noted: Words, found: Any) -> Any:
     """Count one item, append its count and distance if it is relevant, and return the length.
 
     An irrelevant item is written too, and overwritten by the next one: whether an item is relevant

@@ -149,10 +149,10 @@ def connect(components: NDArray[np.int64], links: NDArray[np.int64]) -> NDArray[
 
 def members(components: NDArray[np.int64]) -> list[list[int]]:
     """Return the components of at least two rows, ordered by their first rows."""
-    several = np.flatnonzero(np.bincount(components)[components] > 1) if len(components) else []
+    several = np.flatnonzero(np.bincount(components)[components] > 1)
     rows: dict[int, list[int]] = {}
-    for row in several:
-        rows.setdefault(int(components[row]), []).append(int(row))
+    for row, component in zip(several.tolist(), components[several].tolist(), strict=True):
+        rows.setdefault(component, []).append(row)
     return list(rows.values())
 
 

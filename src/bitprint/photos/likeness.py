@@ -63,8 +63,10 @@ def reduce_pixels(pixels: NDArray[np.uint8]) -> Reduced:
     around = np.pad(levels, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
     shifted = [around[:, y : y + SIDE, x : x + SIDE] for y in range(3) for x in range(3)]
     lowest, highest = reduce(np.minimum, shifted), reduce(np.maximum, shifted)
-    flat = (part.reshape(len(pixels), 3 * SIDE**2) for part in (levels, lowest, highest))
-    return Reduced(*flat, colors, uniform)
+    flat = (len(pixels), 3 * SIDE**2)
+    return Reduced(
+        levels.reshape(flat), lowest.reshape(flat), highest.reshape(flat), colors, uniform
+    )
 
 
 def reduce_stream(pixels: Iterable[NDArray[np.uint8]], count: int) -> Reduced:
@@ -86,13 +88,13 @@ def reduce_stream(pixels: Iterable[NDArray[np.uint8]], count: int) -> Reduced:
     while batch := list(islice(waiting, _IMAGES)):
         part = reduce_pixels(np.stack(batch))
         if reduced is None:
-            reduced = Reduced(*(_space((count, *each.shape[1:]), each.dtype) for each in part))
+            reduced = Reduced._make(_space((count, *each.shape[1:]), each.dtype) for each in part)
         for whole, each in zip(reduced, part, strict=True):
             whole[start : start + len(batch)] = each
         start += len(batch)
     if reduced is None:
         return reduce_pixels(np.empty((0, SIDE, SIDE, 3), np.uint8))
-    return Reduced(*(each[:start] for each in reduced))
+    return Reduced._make(each[:start] for each in reduced)
 
 
 def _space(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
