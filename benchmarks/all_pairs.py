@@ -96,7 +96,7 @@ def measure(search: Batches, packed: Packed, cap: float, batch: int = BATCH) -> 
     return {
         "queries": done,
         "found": found,
-        "seconds": round(seconds * len(packed) / done, 2),
+        "seconds": round(seconds * len(packed) / done, 4),
         "estimated": done < len(packed),
     }
 
@@ -122,7 +122,7 @@ def large(packed: Packed, radius: int, cap: float) -> Iterator[dict[str, Any]]:
             "method": "bitprint groups",
             "queries": len(packed),
             "found": sum(len(group.ids) for group in groups),
-            "seconds": round(time.perf_counter() - started, 2),
+            "seconds": round(time.perf_counter() - started, 4),
             "estimated": False,
         }
     flat = faiss_search(faiss.IndexBinaryFlat(BITS), packed, radius)
