@@ -12,11 +12,12 @@ from bitprint.codes import Codes
 from bitprint.data.decoding import Progress, decode_ahead
 from bitprint.photos.duplicates import Group, connect, default_radius, diameter, members
 from bitprint.photos.files import Skipped
-from bitprint.photos.likeness import ALIKE, SIDE, differences, reduce_pixels
+from bitprint.photos.likeness import ALIKE, SIDE, Reduced, differences, reduce_stream
 from bitprint.search.details import Item
 from bitprint.search.stores.interface import Store
 
-_ROWS = 64  # compared with all others at a time
+_ROWS = 64  # compared with all others at a time,
+_PAIRS = 2**22  # but no more pairs of codes than this
 
 Pixels = NDArray[np.uint8]
 
@@ -103,17 +104,20 @@ def compare_pictures(
     for group in groups:
         rows = range(start, start + len(group.ids))
         start = rows.stop
-        with_pixels: dict[int, Pixels] = {}
-        without_file = []
-        for row in rows:
-            file = files[row]
-            if file is None:
-                without_file.append(row)
-            elif isinstance(found := next(opened), str):
-                skipped.append((file, found))
-            else:
-                with_pixels[row] = found
-        parts = _linked(codes, list(with_pixels), radius, list(with_pixels.values()), difference)
+        with_file = [row for row in rows if files[row] is not None]
+        without_file = [row for row in rows if files[row] is None]
+        read: list[int] = []
+
+        def readable(with_file: list[int] = with_file, read: list[int] = read) -> Iterator[Pixels]:
+            for row, found in zip(with_file, opened, strict=False):
+                if isinstance(found, str):
+                    skipped.append((str(files[row]), found))
+                else:
+                    read.append(row)
+                    yield found
+
+        reduced = reduce_stream(readable(), len(with_file))
+        parts = _linked(codes, read, radius, reduced, difference)
         parts += _linked(codes, without_file, radius)
         kept += [Group([ids[row] for row in part], diameter(codes[part])) for part in parts]
     kept.sort(key=lambda group: -len(group.ids))
@@ -141,17 +145,17 @@ def _linked(
     codes: Codes,
     rows: list[int],
     radius: int,
-    pixels: Sequence[Pixels] | None = None,
+    reduced: Reduced | None = None,
     difference: float = ALIKE,
 ) -> list[list[int]]:
     """Return groups of at least two rows linked by codes and, if given, by pixels."""
     if len(rows) < 2:
         return []
     codes = codes[rows]
-    reduced = None if pixels is None else reduce_pixels(np.stack(pixels))
     components = np.arange(len(rows))
-    for start in range(0, len(rows), _ROWS):
-        one, other = np.nonzero(codes[start : start + _ROWS].hamming(codes) <= radius)
+    size = max(1, min(_ROWS, _PAIRS // len(rows)))
+    for start in range(0, len(rows), size):
+        one, other = np.nonzero(codes[start : start + size].hamming(codes) <= radius)
         one += start
         # Pairs that are already in one component need no comparison.
         apart = (one < other) & (components[one] != components[other])

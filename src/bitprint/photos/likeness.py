@@ -12,8 +12,11 @@ are compared in addition, with a tolerance for noise.
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable
 from functools import reduce
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +30,8 @@ ALIKE = 0.07
 _NOISE = 4.0  # gray levels; larger than the compression noise of a uniform image
 _MIDDLE, _SPREAD = 128, 40  # mean and standard deviation of the levels; a byte covers +-3 of them
 _PAIRS = 512  # compared at a time
+_IMAGES = 512  # reduced at a time
+_IN_MEMORY = 2**26  # bytes of reduced images; more are written to a temporary file
 
 Levels = NDArray[np.uint8]
 
@@ -58,8 +63,46 @@ def reduce_pixels(pixels: NDArray[np.uint8]) -> Reduced:
     around = np.pad(levels, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
     shifted = [around[:, y : y + SIDE, x : x + SIDE] for y in range(3) for x in range(3)]
     lowest, highest = reduce(np.minimum, shifted), reduce(np.maximum, shifted)
-    levels, lowest, highest = (part.reshape(len(pixels), -1) for part in (levels, lowest, highest))
-    return Reduced(levels, lowest, highest, colors, uniform)
+    flat = (len(pixels), 3 * SIDE**2)
+    return Reduced(
+        levels.reshape(flat), lowest.reshape(flat), highest.reshape(flat), colors, uniform
+    )
+
+
+def reduce_stream(pixels: Iterable[NDArray[np.uint8]], count: int) -> Reduced:
+    """Reduce up to `count` images of shape (32, 32, 3) in small batches, in bounded memory.
+
+    If the reduced images take more than 64 MiB, they are in a temporary file without a name, which
+    disappears with the result.
+
+    Examples
+    --------
+    >>> images = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), np.uint8)
+    >>> reduced = reduce_stream(iter(images), 3)
+    >>> all(map(np.array_equal, reduced, reduce_pixels(images)))
+    True
+    """
+    waiting = iter(pixels)
+    reduced: Reduced | None = None
+    start = 0
+    while batch := list(islice(waiting, _IMAGES)):
+        part = reduce_pixels(np.stack(batch))
+        if reduced is None:
+            reduced = Reduced._make(_space((count, *each.shape[1:]), each.dtype) for each in part)
+        for whole, each in zip(reduced, part, strict=True):
+            whole[start : start + len(batch)] = each
+        start += len(batch)
+    if reduced is None:
+        return reduce_pixels(np.empty((0, SIDE, SIDE, 3), np.uint8))
+    return Reduced._make(each[:start] for each in reduced)
+
+
+def _space(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return an array in memory, or in a temporary file if it is large."""
+    if np.prod(shape) * dtype.itemsize <= _IN_MEMORY // 3:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile() as file:  # the array keeps the file open
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def differences(
