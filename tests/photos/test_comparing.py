@@ -82,6 +82,14 @@ def test_copies_stay_together(index_of, tmp_path):
     assert (skipped, without_file) == ([], 0)
 
 
+def test_turned_and_mirrored_copies_stay_together(index_of):
+    images = {"a.png": pizza(1), "b.png": pizza(1).rotate(90), "c.png": pizza(2)}
+    images |= {"d.png": pizza(1).transpose(Image.Transpose.FLIP_LEFT_RIGHT)}
+    index = index_of(images)
+    groups = compare_pictures(index, find_duplicates(index)).groups
+    assert groups == [(["a.png", "b.png", "d.png"], 0)]
+
+
 def test_the_camera_s_orientation_is_respected(index_of, tmp_path):
     index = index_of({"upright.png": pizza(1), "lying.png": pizza(1)})
     exif = Image.Exif()

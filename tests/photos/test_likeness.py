@@ -143,3 +143,18 @@ def test_a_stream_is_reduced_as_all_images_at_once(monkeypatch, in_memory):
 
 def test_a_stream_without_images():
     assert len(reduce_stream(iter([]), 0).levels) == 0
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("turns", range(4))
+def test_turned_and_mirrored_copies_are_alike(mirrored, turns):
+    one, other = draw_shapes(2, size=96).pixels
+    change = one[:, ::-1] if mirrored else one
+    found = reduced(*map(Image.fromarray, (one, np.rot90(change, turns), other)))
+    upright = differences(found, np.array([0, 0]), np.array([1, 2]))
+    turned = differences(found, np.array([0, 0]), np.array([1, 2]), turned=True)
+    same = not mirrored and turns == 0
+    assert (upright[0] <= ALIKE) == same
+    assert same or turned[0] <= ALIKE
+    assert upright[1] > ALIKE
+    assert turned[1] > ALIKE

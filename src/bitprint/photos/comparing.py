@@ -53,8 +53,8 @@ def compare_pictures(
 
     Two images are linked if their codes are at most `radius` bits apart and their pixels differ
     little, see `bitprint.photos.likeness`. The new groups are the connected components of these
-    links. Copies that were compressed again, resized, brightened or cropped by a few percent stay
-    in one group. Mirrored and rotated copies do not.
+    links. Copies that were compressed again, resized, brightened, cropped by a few percent,
+    mirrored or turned by 90, 180 or 270 degrees stay in one group.
 
     Parameters
     ----------
@@ -162,6 +162,9 @@ def _linked(
         one, other = one[apart], other[apart]
         if reduced is not None:
             alike = differences(reduced, one, other) <= difference
+            rest = np.flatnonzero(~alike)
+            turned = differences(reduced, one[rest], other[rest], turned=True)
+            alike[rest] = turned <= difference
             one, other = one[alike], other[alike]
         if len(one):
             components = connect(components, np.stack([one, other], axis=1))

@@ -4,7 +4,7 @@ Images are reduced to 32 x 32 cells and normalized to the same mean and standard
 difference of a cell is its distance to the range of values of the 3 x 3 neighborhood in the other
 image, so edges may be displaced by one cell, as in a slightly cropped copy. The difference of two
 images is the mean over all cells and color channels, in standard deviations, computed in both
-directions; the larger value is used. Mirrored and rotated copies are different images.
+directions; the larger value is used. Mirrored images and quarter turns can be compared, too.
 
 Normalization removes everything from uniform images, such as a black and a white one. Their colors
 are compared in addition, with a tolerance for noise.
@@ -26,6 +26,13 @@ SIDE = 32
 
 ALIKE = 0.07
 """Two images that differ by at most this are copies (`benchmarks/duplicates.py`)."""
+
+_CELLS = np.arange(3 * SIDE**2).reshape(SIDE, SIDE, 3)
+_UPRIGHT = _CELLS.ravel()
+_TURNED = [
+    np.rot90(cells, turns).ravel() for cells in (_CELLS, _CELLS[:, ::-1]) for turns in range(4)
+][1:]
+"""The order of the cells of an image that is mirrored or turned, or both."""
 
 _NOISE = 4.0  # gray levels; larger than the compression noise of a uniform image
 _MIDDLE, _SPREAD = 128, 40  # mean and standard deviation of the levels; a byte covers +-3 of them
@@ -106,7 +113,7 @@ def _space(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def differences(
-    reduced: Reduced, one: NDArray[np.int64], other: NDArray[np.int64]
+    reduced: Reduced, one: NDArray[np.int64], other: NDArray[np.int64], *, turned: bool = False
 ) -> NDArray[np.float64]:
     """Return how much the images of P pairs differ.
 
@@ -115,6 +122,9 @@ def differences(
     reduced : Reduced
     one, other : ndarray of int, shape (P,)
         Rows of the images to compare.
+    turned : bool
+        Whether the second image is mirrored, turned by 90, 180 or 270 degrees, or both. The
+        smallest of these 7 differences is returned.
 
     Returns
     -------
@@ -129,26 +139,34 @@ def differences(
     >>> found = differences(reduced, np.array([0, 0]), np.array([2, 1]))
     >>> (found <= ALIKE).tolist()
     [True, False]
+    >>> mirrored = reduce_pixels(np.stack([scenes[0], scenes[0][:, ::-1]]))
+    >>> float(differences(mirrored, np.array([0]), np.array([1]), turned=True)[0])
+    0.0
     """
     found = np.empty(len(one))
+    orders = _TURNED if turned else [_UPRIGHT]
     for start in range(0, len(one), _PAIRS):
         part = slice(start, start + _PAIRS)
-        there, back = (
-            _outside(reduced, one[part], other[part]),
-            _outside(reduced, other[part], one[part]),
-        )
-        found[part] = np.maximum(there, back) / _SPREAD
+        first = _cells(reduced, one[part])
+        second = _cells(reduced, other[part])
+        each = [_difference(first, [cells[:, order] for cells in second]) for order in orders]
+        found[part] = np.min(each, axis=0) / _SPREAD
     uniform = reduced.uniform[one] & reduced.uniform[other]
     apart = np.abs(reduced.colors[one[uniform]] - reduced.colors[other[uniform]]).mean(axis=1)
     found[uniform] = np.maximum(found[uniform], apart / _NOISE - 1)
     return found
 
 
-def _outside(
-    reduced: Reduced, one: NDArray[np.int64], other: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _cells(reduced: Reduced, rows: NDArray[np.int64]) -> list[Levels]:
+    return [reduced.levels[rows], reduced.lowest[rows], reduced.highest[rows]]
+
+
+def _difference(first: list[Levels], second: list[Levels]) -> NDArray[np.float64]:
+    return np.maximum(_outside(first[0], *second[1:]), _outside(second[0], *first[1:]))
+
+
+def _outside(levels: Levels, lowest: Levels, highest: Levels) -> NDArray[np.float64]:
     """Return the mean distance of the cells of one image to the ranges of the other."""
-    levels, lowest, highest = reduced.levels[one], reduced.lowest[other], reduced.highest[other]
     # At most one of the two is nonzero.
     above, below = np.maximum(levels, highest) - highest, lowest - np.minimum(levels, lowest)
     return np.asarray((above + below).mean(axis=1))
