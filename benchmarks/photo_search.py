@@ -32,7 +32,7 @@ from bitprint.features.deep import deep_features
 from bitprint.methods import Hasher
 from bitprint.photos.searching import CANDIDATES
 from bitprint.supervision import similarity
-from bitprint.version import source_commit
+from bitprint.utils.commit import source_commit
 
 FEATURES = "efficientnet-lite0"
 INCLUDED = ("photos-256", "coco-64")
@@ -52,7 +52,7 @@ def main() -> None:
     given = parser.parse_args()
     images = bp.open_images(given.data, labels=given.labels)
     if images.split is not None:
-        images = images.subset(split_for(images, 1).query)
+        images = images.subset(split_for(images, 1).queries)
     rng = np.random.default_rng(given.seed)
     images = images.subset(np.sort(rng.permutation(len(images))[: given.images]))
     queries = np.sort(rng.permutation(len(images))[: given.queries])
