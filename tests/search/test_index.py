@@ -2,12 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from store_contract import play_histories, random_codes
 
 from bitprint.search import chunks, details
-from bitprint.search.ids import IntegerLookup
 from bitprint.search.index import Index
 
 
@@ -16,17 +13,6 @@ def test_results_do_not_depend_on_the_chunk_size(tmp_path, monkeypatch):
     monkeypatch.setattr(details, "_PAGE", 1)
     numbers = itertools.count()
     play_histories(lambda: str(tmp_path / f"{next(numbers)}.bp"), examples=25, steps=20)
-
-
-@given(st.lists(st.lists(st.integers(-20, 20), max_size=12), max_size=12))
-def test_the_lookup_finds_the_last_position_of_an_id(batches):
-    lookup, positions, first = IntegerLookup(), {}, 0
-    for batch in batches:
-        lookup.extend(np.array(batch, np.int64), first)
-        positions.update(zip(batch, range(first, first + len(batch)), strict=True))
-        first += len(batch)
-    wanted = np.arange(-25, 26)
-    assert lookup.find(wanted).tolist() == [positions.get(key, -1) for key in wanted.tolist()]
 
 
 def test_many_codes_in_several_chunks_survive_compaction(tmp_path):

@@ -1,8 +1,8 @@
-"""Ids of an index: validation, serialization and lookup of positions."""
+"""Ids of an index: validation and serialization."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ def as_ids(ids: IdList) -> Ids:
     """
     if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "i":
         return ids.astype(np.int64)
+    if isinstance(ids, range) and ids:
+        return _as_integers(ids)
     if isinstance(ids, str | bytes):
         raise ValueError(f"ids must be a list of integers or strings, got the single {ids!r}")
     values: list[Any] = list(ids)
@@ -37,11 +39,15 @@ def as_ids(ids: IdList) -> Ids:
         array[:] = [str(value) for value in values]
         return array
     if all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values):
-        try:
-            return np.array([int(value) for value in values], np.int64)
-        except OverflowError:
-            raise ValueError("integer ids must be between -2**63 and 2**63 - 1") from None
+        return _as_integers(values)
     raise ValueError("ids must be all integers or all strings")
+
+
+def _as_integers(values: Sequence[Any]) -> Ids:
+    try:
+        return np.fromiter(map(int, values), np.int64, len(values))
+    except OverflowError:
+        raise ValueError("integer ids must be between -2**63 and 2**63 - 1") from None
 
 
 def next_ids(ids: Ids, count: int) -> Ids:
@@ -100,53 +106,8 @@ def first_repeated(ids: Ids) -> object:
                 return value
             seen.add(value)
         return None
+    if np.all(ids[1:] > ids[:-1]):
+        return None
     ordered = np.sort(ids)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     return int(repeated[0]) if len(repeated) else None
-
-
-class IntegerLookup:
-    """Positions of integer ids in sorted runs, 16 bytes per id.
-
-    Each run is at least twice as long as the next. The number of runs is therefore logarithmic,
-    and each id is merged only a logarithmic number of times, even for small batches.
-    """
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[Ids, Positions]] = []
-
-    def extend(self, ids: Ids, first: int) -> None:
-        """Add ids at the positions `first`, `first + 1`, and so on."""
-        if not len(ids):
-            return
-        positions = np.arange(first, first + len(ids))
-        while self._runs and len(self._runs[-1][0]) < 2 * len(ids):
-            older = self._runs.pop()
-            ids = np.concatenate([older[0], ids])
-            positions = np.concatenate([older[1], positions])
-        order = np.argsort(ids, kind="stable")
-        self._runs.append((ids[order], positions[order]))
-
-    def find(self, ids: Ids) -> Positions:
-        """Return the last position of each id, or -1."""
-        found = np.full(len(ids), -1, np.int64)
-        for known, positions in self._runs:
-            places = np.searchsorted(known, ids, side="right") - 1
-            hits = (places >= 0) & (known[places] == ids)
-            found[hits] = positions[places[hits]]
-        return found
-
-
-class StringLookup:
-    """Positions of string ids, in a dictionary."""
-
-    def __init__(self) -> None:
-        self._positions: dict[str, int] = {}
-
-    def extend(self, ids: Ids, first: int) -> None:
-        """Add ids at the positions `first`, `first + 1`, and so on."""
-        self._positions.update(zip(ids, range(first, first + len(ids)), strict=True))
-
-    def find(self, ids: Ids) -> Positions:
-        """Return the last position of each id, or -1."""
-        return np.fromiter((self._positions.get(i, -1) for i in ids), np.int64, len(ids))

@@ -283,8 +283,7 @@ class Index(Closable):
 
     def ids(self) -> NDArray[Any]:
         """Return the ids of all codes in insertion order: int64, or strings."""
-        stored = self._mirror.snapshot(None)
-        return stored.ids.copy() if stored.alive is None else stored.ids[stored.alive == 1]
+        return self._mirror.ids()
 
     def codes(self, ids: IdList) -> Codes:
         """Return the code of each id, in order."""

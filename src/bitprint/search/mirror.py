@@ -126,6 +126,12 @@ class Mirror:
         with self._lock, self._reading():
             return attachments.read(self._file, self.header, prefix)
 
+    def ids(self) -> Ids:
+        """Return the ids of the codes that are not removed, in insertion order."""
+        with self._lock:
+            self._refresh()
+            return self._memory.live_ids()
+
     def packed(self, ids: Ids) -> chunks.Packed:
         """Return the packed codes of ids."""
         with self._lock, self._reading():
@@ -180,14 +186,16 @@ class Mirror:
     def _mark_removed(self, positions: Positions) -> None:
         if not len(positions):
             return
-        removed = 1 - self._memory.alive
-        removed[positions] = 1
-        firsts = np.array([chunk.first for chunk in self._memory.chunks])
-        for number in np.unique(np.searchsorted(firsts, positions, side="right") - 1):
-            first, size, _ = self._memory.chunks[number]
-            chunks.write_removed(
-                self._file, first, self.header.generation + 1, removed[first : first + size]
-            )
+        positions, memory = np.sort(positions), self._memory
+        firsts = np.array([chunk.first for chunk in memory.chunks])
+        numbers = np.searchsorted(firsts, positions, side="right") - 1
+        for number, start, count in zip(
+            *np.unique(numbers, return_index=True, return_counts=True), strict=True
+        ):
+            first, size, _ = memory.chunks[number]
+            removed = memory.removed(first, size)
+            removed[positions[start : start + count] - first] = 1
+            chunks.write_removed(self._file, first, self.header.generation + 1, removed)
 
     def _write_next_header(self, **changes: Any) -> None:
         generation = self.header.generation + 1
