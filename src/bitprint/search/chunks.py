@@ -73,10 +73,23 @@ def read(
         raise file.damaged("the number of codes")
 
 
-def count_stored(file: IndexFile, header: IndexHeader, start: int) -> int:
-    """Count the codes from position `start` on by their stored bytes, not by the header."""
-    total = "SELECT coalesce(sum(length(codes)), 0) FROM chunks WHERE first >= ?"
-    return int(file.db.execute(total, (start,)).fetchone()[0]) // -(-header.bits // 8)
+class Stored(NamedTuple):
+    """Numbers of codes, and of irregular integer ids, whose memory can be reserved."""
+
+    codes: int
+    irregular: int
+
+
+def count_stored(file: IndexFile, header: IndexHeader, start: int) -> Stored:
+    """Count the codes and ids from position `start` on by their bytes, not by the header."""
+    totals = (
+        "SELECT coalesce(sum(length(codes)), 0), coalesce(sum(length(ids)), 0) "
+        "FROM chunks WHERE first >= ?"
+    )
+    codes, ids = file.db.execute(totals, (start,)).fetchone()
+    codes //= -(-header.bits // 8)
+    # A chunk of ranges has at least 8 codes for 24 bytes.
+    return Stored(codes, min(codes, ids // 8) if header.kind == "integer" else 0)
 
 
 def write_removed(file: IndexFile, first: int, generation: int, removed: Flags) -> None:

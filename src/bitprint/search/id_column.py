@@ -31,27 +31,34 @@ class IdColumn:
         self._used = 0  # number of pieces
         self._irregular: Ids = np.empty(0, object if kind == "string" else np.int64)
         self._listed = 0  # number of irregular ids
+        self._expected = 0
+
+    def reserve(self, irregular: int) -> None:
+        """Let the next irregular id make room for this number of them."""
+        self._expected = self._listed + irregular
 
     def append(self, ids: Ids | Ranges) -> None:
         """Append ids at the positions from `count` on."""
         if isinstance(ids, Ranges):
-            pieces = np.stack([self.count + ids.offsets(), ids.starts, ids.steps])
-            self._append_pieces(pieces[:, int(self._continues(ids)) :])
+            pieces = self.count + ids.offsets(), ids.starts, ids.steps
+            self._append_pieces(*(part[int(self._continues(ids)) :] for part in pieces))
             self.count += ids.size
             return
         if not len(ids):
             return
         if not self._used or self._pieces[2, self._used - 1]:
-            self._append_pieces(np.array([[self.count], [self._listed], [0]]))
-        self._irregular = grown(self._irregular, self._listed, self._listed + len(ids))
-        self._irregular[self._listed : self._listed + len(ids)] = ids
-        self._listed += len(ids)
+            self._append_pieces(*np.array([[self.count], [self._listed], [0]]))
+        end = self._listed + len(ids)
+        self._irregular = grown(self._irregular, self._listed, max(end, self._expected))
+        self._irregular[self._listed : end] = ids
+        self._listed = end
         self.count += len(ids)
 
-    def _append_pieces(self, pieces: Integers) -> None:
-        total = self._used + pieces.shape[1]
+    def _append_pieces(self, firsts: Integers, starts: Integers, steps: Integers) -> None:
+        total = self._used + len(firsts)
         self._pieces = grown(self._pieces, self._used, total)
-        self._pieces[:, self._used : total] = pieces
+        for row, part in zip(self._pieces, (firsts, starts, steps), strict=True):
+            row[self._used : total] = part
         self._used = total
 
     def _continues(self, ids: Ranges) -> bool:

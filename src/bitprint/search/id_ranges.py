@@ -137,7 +137,8 @@ def encode(ids: Ids) -> bytes:
 def decode(data: bytes, kind: str) -> Ids | Ranges:
     """Deserialize what `encode` returned for at least one id; raise ValueError if it is invalid."""
     if not data.startswith(_MARK) or len(data) % 8 != 1:
-        return from_bytes(data, kind)
+        ids = from_bytes(data, kind)
+        return compress(ids) if _looks_like_range(ids) else ids
     table = np.frombuffer(data, "<i8", offset=1).astype(np.int64, copy=False)
     ranges = Ranges(*table.reshape(3, -1))
     if not _is_valid(ranges, kind):
@@ -145,10 +146,18 @@ def decode(data: bytes, kind: str) -> Ids | Ranges:
     return ranges
 
 
+def _looks_like_range(ids: Ids) -> bool:
+    """Return whether it is worth it to compress ids that an earlier version stored."""
+    if ids.dtype == object:
+        return as_number(ids[0]) >= 0
+    first, second, last = (int(ids[place]) for place in (0, min(1, len(ids) - 1), -1))
+    return last == first + (second - first) * (len(ids) - 1)
+
+
 def _is_valid(ranges: Ranges, kind: str) -> bool:
     """Return whether all ids of crafted ranges can be represented."""
     starts, steps, counts = ranges
-    if np.any(counts < 1) or np.any(counts > 2**31) or np.any(steps == 0):
+    if not ((counts >= 1) & (counts <= 2**31) & (steps != 0)).all():
         return False
     ends = starts + steps * (counts - 1)  # may wrap around
     forward = steps > 0
@@ -159,4 +168,4 @@ def _is_valid(ranges: Ranges, kind: str) -> bool:
     fits |= counts == 1
     if kind == "string":
         fits &= (np.minimum(starts, ends) >= 0) & (np.maximum(starts, ends) < 10**_DIGITS)
-    return bool(np.all(fits))
+    return bool(fits.all())

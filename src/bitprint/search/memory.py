@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.search.chunks import Chunk, Flags, Packed
+from bitprint.search.chunks import Chunk, Flags, Packed, Stored
 from bitprint.search.id_column import IdColumn, grown
 from bitprint.search.id_lookup import IdLookup
 from bitprint.search.id_ranges import Ranges
@@ -86,10 +86,11 @@ class Memory:
         """Number of positions."""
         return self._ids.count
 
-    def reserve(self, total: int) -> None:
-        """Make room for `total` codes."""
+    def reserve(self, more: Stored) -> None:
+        """Make room for more codes."""
         self._snapshot = None
-        self._planes = grown(self._planes, self.count, total)
+        self._planes = grown(self._planes, self.count, self.count + more.codes)
+        self._ids.reserve(more.irregular)
 
     def append(self, chunk: Chunk, packed: Packed, ids: Ids | Ranges) -> None:
         """Append a chunk, for which room must be reserved."""

@@ -242,7 +242,7 @@ class Mirror:
             known, memory = 0, Memory(header.bits, header.kind)
         # If loading fails midway, the next call starts over.
         self._reset()
-        memory.reserve(memory.count + chunks.count_stored(self._file, header, memory.count))
+        memory.reserve(chunks.count_stored(self._file, header, memory.count))
         for chunk, packed, ids in chunks.read(self._file, header, memory.count):
             memory.append(chunk, packed, ids)
         memory.mark_removed(list(chunks.read_removed(self._file, known, memory.chunks)))
