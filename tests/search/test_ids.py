@@ -198,7 +198,7 @@ def test_a_range_that_is_added_in_parts_stays_one_interval():
 def test_the_integer_lookup_finds_the_last_position(batches):
     lookup, positions, first = IntegerLookup(), {}, 0
     for batch in batches:
-        lookup.extend(np.array(batch, np.int64), first)
+        lookup.extend(np.array(batch, np.int64), np.arange(first, first + len(batch)))
         positions.update(zip(batch, range(first, first + len(batch)), strict=True))
         first += len(batch)
     wanted = np.arange(-25, 26)
@@ -207,9 +207,9 @@ def test_the_integer_lookup_finds_the_last_position(batches):
 
 def test_positions_beyond_32_bits_are_found():
     lookup = IntegerLookup()
-    lookup.extend(np.array([5, 3]), 2**32 - 2)
-    lookup.extend(np.array([9, 1]), 2**32 - 1)
-    assert lookup.find(np.array([1, 3, 5, 9])).tolist() == [2**32, 2**32 - 1, 2**32 - 2, 2**32 - 1]
+    lookup.extend(np.array([5, 3]), np.array([2**32 - 2, 2**32 - 1]))
+    lookup.extend(np.array([9, 1]), np.array([2**32, 2**32 + 1]))
+    assert lookup.find(np.array([1, 3, 5, 9])).tolist() == [2**32 + 1, 2**32 - 1, 2**32 - 2, 2**32]
 
 
 @pytest.mark.parametrize("ids", [range(HIGHEST, HIGHEST + 2), [2**63], range(LOWEST - 1, 0, 2**62)])

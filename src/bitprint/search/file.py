@@ -336,8 +336,13 @@ class IndexFile:
         """Return a number that changes whenever another connection writes to the file."""
         self._check_unmodified()
         self._check_active()
-        with _readable_errors(self.path):
-            return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+        # Every search calls this method; `with` alone would take a microsecond.
+        try:
+            version: int = self.db.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            with _readable_errors(self.path):
+                raise
+        return version
 
     def _check_unmodified(self) -> None:
         if self._unlocked and self._unlocked != _file_state(self.path):

@@ -86,6 +86,11 @@ class IdView:
         First position, start and step of each piece. If the step is 0, the start is the place of
         its first id in `irregular`.
     irregular : ndarray of int64 or object
+
+    Attributes
+    ----------
+    is_numbering : bool
+        Whether each id is its position.
     """
 
     def __init__(self, kind: str | None, count: int, pieces: Integers, irregular: Ids) -> None:
@@ -94,13 +99,13 @@ class IdView:
         self._count = count
         self._pieces = pieces
         self._irregular = irregular
-        self._is_numbering = kind == "integer" and pieces.tolist() == [[0], [0], [1]]
+        self.is_numbering = kind == "integer" and pieces.tolist() == [[0], [0], [1]]
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, positions: Positions) -> Ids:
-        if self._is_numbering:
+        if self.is_numbering:
             return positions
         if len(self._irregular) == self._count:
             return self._irregular[positions]

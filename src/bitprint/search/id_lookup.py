@@ -39,12 +39,12 @@ class IdLookup:
     def extend(self, ids: Ids | Ranges, first: int) -> None:
         """Add ids at the positions `first`, `first + 1`, and so on."""
         if not isinstance(ids, Ranges):
-            self._others.extend(ids, first)
+            self._others.extend(ids, np.arange(first, first + len(ids)))
             return
-        firsts = first + ids.offsets()
-        for rest in np.flatnonzero(~self._ranges.extend(ids, firsts)):
-            range_ = Ranges(*(part[rest : rest + 1] for part in ids))
-            self._others.extend(range_.ids(self._kind), int(firsts[rest]))
+        rest = ~self._ranges.extend(ids, first + ids.offsets())
+        if np.any(rest):
+            positions = np.flatnonzero(np.repeat(rest, ids.counts)) + first
+            self._others.extend(Ranges(*(part[rest] for part in ids)).ids(self._kind), positions)
 
     def find(self, ids: Ids) -> Positions:
         """Return the last position of each id, or -1."""
@@ -95,14 +95,13 @@ class RangeLookup:
         """
         starts, steps, counts = ranges
         sizes = np.abs(steps)
-        added = (sizes == 1) | (counts >= _SHORT) & (sizes > 0) & (sizes <= _LARGEST_STEP)
-        remainders = starts % np.where(added, sizes, 1)
-        keys = np.stack([sizes, remainders], axis=1)
-        for size, remainder in np.unique(keys[added], axis=0).tolist():
-            rows = np.flatnonzero(added & np.all(keys == (size, remainder), axis=1))
-            if (size, remainder) not in self._classes and len(self._classes) == _CLASSES:
-                added[rows] = False
+        fit = (sizes == 1) | (counts >= _SHORT) & (sizes > 0) & (sizes <= _LARGEST_STEP)
+        keys = np.stack([sizes, starts % np.where(fit, sizes, 1)], axis=1)
+        added = np.zeros(len(starts), np.bool_)
+        for size, remainder in np.unique(keys[fit], axis=0).tolist():
+            if (size, remainder) not in self._classes and len(self._classes) >= _CLASSES:
                 continue
+            rows = np.flatnonzero(fit & np.all(keys == (size, remainder), axis=1))
             levels = self._classes.setdefault((size, remainder), [])
             direction = np.sign(steps[rows])
             begin = starts[rows] // size
@@ -113,6 +112,7 @@ class RangeLookup:
                 older = levels.pop()
                 new = _Intervals(*map(np.concatenate, zip(older, new, strict=True)))
             levels.append(_disjoint(new))
+            added[rows] = True
         return added
 
     def find(self, ids: Integers) -> Positions:
@@ -167,14 +167,13 @@ class IntegerLookup:
     """
 
     def __init__(self) -> None:
-        self._runs: list[tuple[Ids, Positions]] = []
+        self._runs: list[tuple[Ids, NDArray[np.integer]]] = []
 
-    def extend(self, ids: Ids, first: int) -> None:
-        """Add ids at the positions `first`, `first + 1`, and so on."""
+    def extend(self, ids: Ids, positions: Positions) -> None:
+        """Add ids at ascending positions, which are larger than all earlier ones."""
         if not len(ids):
             return
-        end = first + len(ids)
-        positions = np.arange(first, end, dtype=np.uint32 if end <= 2**32 else np.int64)
+        positions = positions.astype(np.uint32 if positions[-1] < 2**32 else np.int64)
         while self._runs and len(self._runs[-1][0]) < 2 * len(ids):
             older = self._runs.pop()
             ids = np.concatenate([older[0], ids])
@@ -198,9 +197,9 @@ class StringLookup:
     def __init__(self) -> None:
         self._positions: dict[str, int] = {}
 
-    def extend(self, ids: Ids, first: int) -> None:
-        """Add ids at the positions `first`, `first + 1`, and so on."""
-        self._positions.update(zip(ids, range(first, first + len(ids)), strict=True))
+    def extend(self, ids: Ids, positions: Positions) -> None:
+        """Add ids at positions that are larger than all earlier ones."""
+        self._positions.update(zip(ids, positions.tolist(), strict=True))
 
     def find(self, ids: Ids) -> Positions:
         """Return the last position of each id, or -1."""

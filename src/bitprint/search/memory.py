@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.search.chunks import Chunk, Flags, Packed, Stored
-from bitprint.search.id_column import IdColumn, grown
+from bitprint.search.id_column import IdColumn, IdView, grown
 from bitprint.search.id_lookup import IdLookup
 from bitprint.search.id_ranges import Ranges
 from bitprint.search.ids import Ids, Positions
@@ -55,6 +55,8 @@ class Snapshot:
 
     def ids_at(self, positions: Positions) -> Ids:
         """Return the ids at `positions` (of any shape); position -1 gives -1 or None."""
+        if isinstance(self.ids, IdView) and self.ids.is_numbering:
+            return positions
         found = positions >= 0
         if found.all():
             return self.ids[positions]
