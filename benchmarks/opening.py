@@ -129,7 +129,7 @@ def measure_memory(path: Path, kind: str) -> Row:
     with Index.open(path) as index:
         count, bits = len(index), index.bits
         found = {"open_bytes_per_code": (resident() - before) / count}
-        new = IDS[kind](count + 1 + count // 10)[count:]
+        new = IDS[kind](count + 1 + count // 10)[count:].copy()
         index.add(new[:1], codes_of(1, bits))
         found["one_added_bytes_per_code"] = (resident() - before) / (count + 1)
         for start in range(1, len(new), BATCH):

@@ -10,6 +10,7 @@ from store_contract import play_histories, random_codes
 
 from bitprint.search import chunks, details, id_lookup, id_ranges
 from bitprint.search.file import checksum
+from bitprint.search.id_ranges import as_names
 from bitprint.search.ids import to_bytes
 from bitprint.search.index import Index
 
@@ -154,6 +155,23 @@ def test_ids_stay_in_ranges_after_compaction(tmp_path):
         index.add(range(-5, 65_536), codes[: 65_536 + 5])
         assert index.codes(range(-5, 65_536)) == codes[: 65_536 + 5]
         assert len(index) == 70_005
+
+
+@pytest.mark.parametrize("strings", [True, False])
+def test_numbers_follow_the_largest_id_that_is_left(tmp_path, strings):
+    form = as_names if strings else np.asarray
+    codes = random_codes(3, 12)
+    with Index.create(tmp_path / "a.bp", 12) as index:
+        index.add(form(np.arange(200, 100, -1)), random_codes(100, 12))
+        index.add(form(np.array([7, 300, 2])), codes)
+        index.add(codes[:2])
+        assert index.ids()[-2:].tolist() == form(np.array([301, 302])).tolist()
+        index.remove(form(np.array([*range(190, 201), 300, 301, 302])))
+        index.add(codes[:1])
+        assert index.ids()[-1:].tolist() == form(np.array([190])).tolist()
+        index.remove(index.ids())
+        index.add(codes[:1])
+        assert index.ids().tolist() == form(np.array([0])).tolist()
 
 
 def test_the_constructor_error_names_create_and_open():

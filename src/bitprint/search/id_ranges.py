@@ -39,6 +39,10 @@ class Ranges(NamedTuple):
         """Return the number of ids in front of each range."""
         return np.cumsum(self.counts) - self.counts
 
+    def ends(self) -> Integers:
+        """Return the first and the last id of each range, as numbers."""
+        return np.concatenate([self.starts, self.starts + self.steps * (self.counts - 1)])
+
     def numbers(self) -> Integers:
         """Return all ids as numbers."""
         within = np.arange(self.size) - np.repeat(self.offsets(), self.counts)

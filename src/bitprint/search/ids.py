@@ -50,25 +50,31 @@ def _as_integers(values: Sequence[Any]) -> Ids:
         raise ValueError("integer ids must be between -2**63 and 2**63 - 1") from None
 
 
-def next_ids(ids: Ids, count: int) -> Ids:
-    """Return `count` consecutive numbers after the largest number in `ids`, of the same kind.
-
-    For empty `ids`, the numbers are strings that start at "0".
+def largest_number(ids: Ids) -> int:
+    """Return the largest number among ids, at least -1; strings can be decimal numbers.
 
     Examples
     --------
-    >>> next_ids(as_ids(["0", "cat", "7"]), 2).tolist(), next_ids(as_ids([]), 2).tolist()
-    (['8', '9'], ['0', '1'])
-    >>> next_ids(as_ids([3, -5]), 2).tolist()
-    [4, 5]
+    >>> largest_number(as_ids(["0", "cat", "7"])), largest_number(as_ids([-3]))
+    (7, -1)
     """
-    if len(ids) and kind_of(ids) == "integer":
-        first = max(int(ids.max()), -1) + 1
-        return as_ids(range(first, first + count))
+    if kind_of(ids) == "integer":
+        return max(int(ids.max(initial=-1)), -1)
     # int() refuses strings of more than 4,300 digits.
     numbers = (int(i) for i in ids if i.isdecimal() and i.isascii() and len(i) < 1000)
-    first = max(numbers, default=-1) + 1
-    return as_ids([str(number) for number in range(first, first + count)])
+    return max(numbers, default=-1)
+
+
+def ids_after(largest: int, count: int, kind: str | None) -> Ids:
+    """Return `count` consecutive numbers after `largest`, as strings unless the kind is "integer".
+
+    Examples
+    --------
+    >>> ids_after(7, 2, "string").tolist(), ids_after(-1, 2, "integer").tolist()
+    (['8', '9'], [0, 1])
+    """
+    numbers = range(largest + 1, largest + 1 + count)
+    return as_ids(numbers if kind == "integer" else [str(number) for number in numbers])
 
 
 def kind_of(ids: Ids) -> str:

@@ -14,7 +14,7 @@ from bitprint.search.chunks import Chunk, Flags, Packed, Stored
 from bitprint.search.id_column import IdColumn, IdView, grown
 from bitprint.search.id_lookup import IdLookup
 from bitprint.search.id_ranges import Ranges
-from bitprint.search.ids import Ids, Positions
+from bitprint.search.ids import Ids, Positions, largest_number
 from bitprint.utils.words import as_words
 
 
@@ -150,6 +150,20 @@ class Memory:
         """Return the ids of the codes that are not removed, in insertion order."""
         ids = self._ids.view().to_array()
         return ids if self.alive is None else ids[self.alive == 1]
+
+    def largest_number(self) -> int:
+        """Return the largest number among the ids that are not removed, at least -1."""
+        largest, first, alive = -1, 0, self.alive
+        for part in self._ids.view().parts():
+            if isinstance(part, Ranges):
+                ids = part.ends() if alive is None else part.numbers()
+            else:
+                ids = part
+            if alive is not None:
+                ids = ids[alive[first : first + part.size] == 1]
+            largest = max(largest, largest_number(ids))
+            first += part.size
+        return largest
 
     def removed(self, first: int, size: int) -> Flags:
         """Return new flags of `size` positions from `first` on, 1 if the code is removed."""

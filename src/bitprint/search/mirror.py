@@ -18,7 +18,7 @@ from bitprint.search.closing import on_error
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.errors import is_closed, no_such_id
 from bitprint.search.file import IndexFile, IndexHeader
-from bitprint.search.ids import Ids, Positions, kind_of
+from bitprint.search.ids import Ids, Positions, ids_after, kind_of
 from bitprint.search.memory import Memory, Snapshot
 
 _CACHED_LABELS = 8  # bitmaps of one bit per code
@@ -131,6 +131,12 @@ class Mirror:
         with self._lock:
             self._refresh()
             return self._memory.live_ids()
+
+    def next_ids(self, count: int) -> Ids:
+        """Return `count` new numbers as ids, after the largest number in the index."""
+        with self._lock:
+            self._refresh()
+            return ids_after(self._memory.largest_number(), count, self.header.kind)
 
     def packed(self, ids: Ids) -> chunks.Packed:
         """Return the packed codes of ids."""
