@@ -98,7 +98,7 @@ def running(collection, **options):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(120)
+        thread.join(600)
     assert not thread.is_alive()
 
 

@@ -15,6 +15,9 @@ attachments
 
 Every row has a checksum, and the header stores the expected totals, so that damage is detected
 before damaged data is searched.
+
+A write to a file of an earlier version sets its version to the current one, so that earlier
+releases refuse to open it.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ from bitprint.utils.files import write_new
 from bitprint.utils.locking import locked
 
 _FORMAT = "bitprint.index"
-_VERSION = 1
+_VERSION = 2
+_READABLE = ("1", "2")  # files of version 1 contain no ranges of ids
 _MAGIC = b"SQLite format 3\0"
 _FUNCTIONS = ("coalesce", "count", "length", "sum")
 
@@ -332,8 +336,13 @@ class IndexFile:
         """Return a number that changes whenever another connection writes to the file."""
         self._check_unmodified()
         self._check_active()
-        with _readable_errors(self.path):
-            return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+        # Every search calls this method; `with` alone would take a microsecond.
+        try:
+            version: int = self.db.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            with _readable_errors(self.path):
+                raise
+        return version
 
     def _check_unmodified(self) -> None:
         if self._unlocked and self._unlocked != _file_state(self.path):
@@ -357,7 +366,7 @@ class IndexFile:
         version = str(found.get("version"))
         if not version.isdecimal():
             raise self.damaged("its header")
-        if version != str(_VERSION):
+        if version not in _READABLE:
             raise other_version(self.path, version, _VERSION)
         expected = found.pop("checksum", None)
         if not all(isinstance(text, str) for row in found.items() for text in row):

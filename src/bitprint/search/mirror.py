@@ -18,7 +18,7 @@ from bitprint.search.closing import on_error
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.errors import is_closed, no_such_id
 from bitprint.search.file import IndexFile, IndexHeader
-from bitprint.search.ids import Ids, Positions, kind_of
+from bitprint.search.ids import Ids, Positions, ids_after, kind_of
 from bitprint.search.memory import Memory, Snapshot
 
 _CACHED_LABELS = 8  # bitmaps of one bit per code
@@ -126,6 +126,18 @@ class Mirror:
         with self._lock, self._reading():
             return attachments.read(self._file, self.header, prefix)
 
+    def ids(self) -> Ids:
+        """Return the ids of the codes that are not removed, in insertion order."""
+        with self._lock:
+            self._refresh()
+            return self._memory.live_ids()
+
+    def next_ids(self, count: int) -> Ids:
+        """Return `count` new numbers as ids, after the largest number in the index."""
+        with self._lock:
+            self._refresh()
+            return ids_after(self._memory.largest_number(), count, self.header.kind)
+
     def packed(self, ids: Ids) -> chunks.Packed:
         """Return the packed codes of ids."""
         with self._lock, self._reading():
@@ -180,14 +192,16 @@ class Mirror:
     def _mark_removed(self, positions: Positions) -> None:
         if not len(positions):
             return
-        removed = 1 - self._memory.alive
-        removed[positions] = 1
-        firsts = np.array([chunk.first for chunk in self._memory.chunks])
-        for number in np.unique(np.searchsorted(firsts, positions, side="right") - 1):
-            first, size, _ = self._memory.chunks[number]
-            chunks.write_removed(
-                self._file, first, self.header.generation + 1, removed[first : first + size]
-            )
+        positions, memory = np.sort(positions), self._memory
+        firsts = np.array([chunk.first for chunk in memory.chunks])
+        numbers = np.searchsorted(firsts, positions, side="right") - 1
+        for number, start, count in zip(
+            *np.unique(numbers, return_index=True, return_counts=True), strict=True
+        ):
+            first, size, _ = memory.chunks[number]
+            removed = memory.removed(first, size)
+            removed[positions[start : start + count] - first] = 1
+            chunks.write_removed(self._file, first, self.header.generation + 1, removed)
 
     def _write_next_header(self, **changes: Any) -> None:
         generation = self.header.generation + 1
@@ -234,7 +248,7 @@ class Mirror:
             known, memory = 0, Memory(header.bits, header.kind)
         # If loading fails midway, the next call starts over.
         self._reset()
-        memory.reserve(memory.count + chunks.count_stored(self._file, header, memory.count))
+        memory.reserve(chunks.count_stored(self._file, header, memory.count))
         for chunk, packed, ids in chunks.read(self._file, header, memory.count):
             memory.append(chunk, packed, ids)
         memory.mark_removed(list(chunks.read_removed(self._file, known, memory.chunks)))
