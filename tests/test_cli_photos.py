@@ -283,7 +283,7 @@ def test_duplicates(album, model):
     expected = sorted(str(path.resolve()) for path in (copy, album / "cats" / "2.png"))
     assert (sorted(group["ids"]), group["distance"]) == (expected, 0)
     result = call("duplicates", "photos.bp", "-r", 1)
-    assert "1 group within 1 bit\n" in result.stderr
+    assert "1 group within 2 bits\n" in result.stderr
     lines = run("duplicates", "photos.bp", "-r", 0).splitlines()
     assert lines[0] == "group of 2, at most 0 bits apart"
     assert sorted(line.strip() for line in lines[1:]) == expected
@@ -307,11 +307,11 @@ def test_different_images_with_equal_codes_are_not_duplicates(album):
         str(again),
         str(album / "cats" / "2.png"),
     ]
-    assert result.stderr == "1 group within 1 bit\n"
+    assert result.stderr == "1 group within 2 bits\n"
     Image.fromarray(SCENES.pixels[9]).save(again)
     result = call("duplicates", "photos.bp")
     assert result.stdout == ""
-    assert result.stderr == "0 groups within 1 bit; 1 by codes alone\n"
+    assert result.stderr == "0 groups within 2 bits; 1 by codes alone\n"
 
 
 def test_the_default_radius_depends_on_the_code_length(album):
@@ -331,7 +331,7 @@ def test_duplicates_by_codes_alone(album):
         Path(path).unlink()
     result = call("duplicates", "photos.bp", "--codes-alone")
     assert result.stdout.count("\n") == 7
-    assert result.stderr == "1 group within 0 bits\n"
+    assert result.stderr == "1 group within 2 bits\n"
     result = call("duplicates", "photos.bp", "--json")
     assert json.loads(result.stdout) == []
     for path in paths:

@@ -52,7 +52,7 @@ def default_radius(bits: int, codes_alone: bool = False) -> int:
     (10, 48, 16)
     """
     if bits < 128:
-        return bits // 32 if codes_alone else 10 * bits // 64
+        return 2 if codes_alone else max(2, 10 * bits // 64)
     return bits // 16 if codes_alone else 3 * bits // 16
 
 
