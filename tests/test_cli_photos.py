@@ -283,7 +283,7 @@ def test_duplicates(album, model):
     expected = sorted(str(path.resolve()) for path in (copy, album / "cats" / "2.png"))
     assert (sorted(group["ids"]), group["distance"]) == (expected, 0)
     result = call("duplicates", "photos.bp", "-r", 1)
-    assert "1 group within 2 bits\n" in result.stderr
+    assert "1 group within 1 bit\n" in result.stderr
     lines = run("duplicates", "photos.bp", "-r", 0).splitlines()
     assert lines[0] == "group of 2, at most 0 bits apart"
     assert sorted(line.strip() for line in lines[1:]) == expected
