@@ -698,9 +698,11 @@ class StoreContract:
 
         def search(index):
             try:
-                while not done.is_set():
+                while True:
                     ids, distances = index.search(codes[:1], k=1000)
                     found.append(ids[0][distances[0] >= 0].tolist())
+                    if done.is_set():
+                        return
             except Exception as error:
                 errors.append(error)
 

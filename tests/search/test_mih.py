@@ -272,14 +272,14 @@ def test_one_thread_builds_while_another_scans(eager, monkeypatch):
 
     def slow(*arguments):
         building.set()
-        assert answered.wait(10)
+        assert answered.wait(120)
         return build(*arguments)
 
     monkeypatch.setattr(mih_choice, "build", slow)
     multi = MultiIndex(32)
     builder = threading.Thread(target=multi.within, args=(words, snapshot_of(planes, 1000), 0))
     builder.start()
-    assert building.wait(10)
+    assert building.wait(120)
     multi.within(words, snapshot_of(planes, 1000), 0)
     assert eager == []
     answered.set()
