@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 _STEPS, _HALVINGS = 500, 50  # maximum number of steps per bit, and of halvings per step
 _TOLERANCE = 1e-2  # stop at this change of the smooth objective per row
-_DESCENT = 10_000  # maximum number of rows of the gradient steps, the slowest part
+_DESCENT = 20_000  # maximum number of rows of the gradient steps, the slowest part
 _ROWS = 2048  # converted to float64 at a time
 
 
@@ -52,7 +52,7 @@ class KSH(FeatureHasher):
 
     Notes
     -----
-    The gradient steps use at most 10,000 random rows. Everything else uses all rows.
+    The gradient steps use at most 20,000 random rows. Everything else uses all rows.
 
     Examples
     --------
