@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from bitprint.methods._base import FeatureHasher
 from bitprint.methods._registry import register_method
@@ -184,7 +185,9 @@ def learn(phi: NDArray, labels: NDArray, bits: int, some: NDArray[np.int64]) -> 
     projections = []
     for _ in range(bits):
         start = spectral_start(quadratic, gram, len(phi))
-        smooth = accelerated_descent(phi_of_some, of_some, start)
+        # In one thread: on busy cores, threads wait for each other 1,000 times.
+        with threadpool_limits(1, user_api="blas"):
+            smooth = accelerated_descent(phi_of_some, of_some, start)
         first, second = (_sign(product(phi, point)) for point in (start, smooth))
         better = residual.form(second) > residual.form(first)
         bit = second if better else first
