@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,9 @@ def multi_hash() -> Any:
 
 
 def tree_search(packed: Packed, radius: int) -> Batches:
-    from imagededup.handlers.search.bktree import BKTree
-
+    tree_type: Any = import_module("imagededup.handlers.search.bktree").BKTree
     hashes = {str(row): code.tobytes().hex() for row, code in enumerate(packed)}
-    tree = BKTree(hashes, lambda one, other: (int(one, 16) ^ int(other, 16)).bit_count())
+    tree = tree_type(hashes, lambda one, other: (int(one, 16) ^ int(other, 16)).bit_count())
     return lambda queries: sum(len(tree.search(code.tobytes().hex(), radius)) for code in queries)
 
 

@@ -254,7 +254,6 @@ def _best_splits(
     features = candidates[:, 0].copy()
     thresholds = np.full(nodes, np.uint8(LEVELS - 1))
     histograms = np.empty((LEVELS, _TOGETHER))
-    left = np.empty(_TOGETHER)
     for node in range(nodes):
         samples = order[bounds[node, 0] : bounds[node, 1]]
         here = weights[bounds[node, 0] : bounds[node, 1]]
@@ -269,20 +268,35 @@ def _best_splits(
             # The last features may repeat; a repetition has no larger gain.
             chosen = candidates[node, np.minimum(np.arange(c, c + _TOGETHER), several - 1)]
             _add_up(columns, samples, here, chosen, histograms)
-            best = np.zeros(_TOGETHER)
-            at = np.zeros(_TOGETHER, np.uint8)
-            left[:] = 0
-            for level in range(LEVELS - 1):
-                for k in range(_TOGETHER):
-                    left[k] += histograms[level, k]
-                    gain = abs(2 * left[k] - total)
-                    if gain > best[k]:
-                        best[k] = gain
-                        at[k] = level
+            largest_gains = _largest_gains(histograms, total)
             for k in range(_TOGETHER):
-                if best[k] > gains[node]:
-                    gains[node], features[node], thresholds[node] = best[k], chosen[k], at[k]
+                if largest_gains[k] > gains[node]:
+                    gains[node], features[node] = largest_gains[k], chosen[k]
+                    left, level = histograms[0, k], 0
+                    while level < LEVELS - 2 and abs(2 * left - total) < largest_gains[k]:
+                        level += 1
+                        left += histograms[level, k]
+                    thresholds[node] = level
     return gains, features, thresholds
+
+
+@njit(nogil=True, cache=True)
+def _largest_gains(
+    histograms: NDArray[np.float64], total: float
+) -> tuple[float, float, float, float]:
+    """Return the largest ``|2 left - total|`` of four features over all thresholds."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    best_a, best_b, best_c, best_d = 0.0, 0.0, 0.0, 0.0
+    for level in range(LEVELS - 1):
+        a += histograms[level, 0]
+        b += histograms[level, 1]
+        c += histograms[level, 2]
+        d += histograms[level, 3]
+        best_a = max(best_a, abs(2 * a - total))
+        best_b = max(best_b, abs(2 * b - total))
+        best_c = max(best_c, abs(2 * c - total))
+        best_d = max(best_d, abs(2 * d - total))
+    return best_a, best_b, best_c, best_d
 
 
 @njit(nogil=True, cache=True)

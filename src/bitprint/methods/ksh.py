@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from bitprint.methods._base import FeatureHasher
 from bitprint.methods._registry import register_method
@@ -19,7 +20,7 @@ Floats = NDArray[np.float64]
 
 _STEPS, _HALVINGS = 500, 50  # maximum number of steps per bit, and of halvings per step
 _TOLERANCE = 1e-2  # stop at this change of the smooth objective per row
-_DESCENT = 10_000  # maximum number of rows of the gradient steps, the slowest part
+_DESCENT = 20_000  # maximum number of rows of the gradient steps, the slowest part
 _ROWS = 2048  # converted to float64 at a time
 
 
@@ -52,7 +53,7 @@ class KSH(FeatureHasher):
 
     Notes
     -----
-    The gradient steps use at most 10,000 random rows. Everything else uses all rows.
+    The gradient steps use at most 20,000 random rows. Everything else uses all rows.
 
     Examples
     --------
@@ -184,7 +185,9 @@ def learn(phi: NDArray, labels: NDArray, bits: int, some: NDArray[np.int64]) -> 
     projections = []
     for _ in range(bits):
         start = spectral_start(quadratic, gram, len(phi))
-        smooth = accelerated_descent(phi_of_some, of_some, start)
+        # In one thread: on busy cores, threads wait for each other 1,000 times.
+        with threadpool_limits(1, user_api="blas"):
+            smooth = accelerated_descent(phi_of_some, of_some, start)
         first, second = (_sign(product(phi, point)) for point in (start, smooth))
         better = residual.form(second) > residual.form(first)
         bit = second if better else first
