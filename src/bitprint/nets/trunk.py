@@ -85,6 +85,13 @@ class Trunk(nn.Module, ABC):
     def forward(self, inputs: Tensor) -> Tensor:
         """Preprocessed items -> features of shape (n, out_features)."""
 
+    def frozen(self) -> Trunk:
+        """Return a network with the same outputs that may be faster on a CPU, for inference only.
+
+        It has a copy of the current weights. By default the network itself.
+        """
+        return self
+
     def describe(self) -> dict[str, Any]:
         """Return the JSON values from which `restore_trunk` builds this architecture."""
         return {"name": self.name}
@@ -179,7 +186,8 @@ def _origin(cls: type) -> tuple[str, str]:
 def he_init(network: nn.Module) -> None:
     """Draw all weights for ReLU networks (He et al., 2015): variance 2 / fan-in, biases zero."""
     for module in network.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
+        # Drawing on the meta device has no effect, but imports the compiler, which takes a second.
+        if isinstance(module, nn.Conv2d | nn.Linear) and not module.weight.is_meta:
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
