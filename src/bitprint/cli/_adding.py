@@ -54,6 +54,9 @@ def _is_partitioned(name: str) -> bool:
 def _add_images(
     path: str, sources: Sequence[Source], model: Path | None, bits: int | None
 ) -> dict[str, Any]:
+    from bitprint.utils.lazy import import_on_use
+
+    import_on_use("scipy.stats", "pandas")  # scikit-learn imports them, which takes a second
     from bitprint.photos import Photos
 
     _check_one_of(model, bits)

@@ -31,6 +31,7 @@ from bitprint.methods._store import (
     unpack_files,
 )
 from bitprint.nets import Trunk
+from bitprint.utils.devices import pick_device
 
 _FOLDER_SIZE = 256  # default side length, also of training images read from folders
 _LARGEST_SIZE = 8192
@@ -81,7 +82,13 @@ class Features:
             return as_features(ImageSet(pictures))
         if self.trunk is None:
             return gist(pictures)
-        return deep_features(pictures, self.trunk)
+        return deep_features(pictures, self._network)
+
+    @cached_property
+    def _network(self) -> Trunk:
+        """The network in its fastest form."""
+        assert self.trunk is not None
+        return self.trunk if pick_device("auto").type == "cuda" else self.trunk.frozen()
 
 
 class Encoder:
