@@ -10,6 +10,9 @@ all others. "p10" is the share of the ten nearest that have a label in common wi
 - float: the cosine of the features, without codes;
 - included models, and ITQ learned without labels on the collection itself (`--bits`).
 
+With `--learn-from 50 500`, only half of the images are searched, and ITQ with 256 bits is learned
+from 50 and from 500 images of the other half.
+
 Codes are ranked in four ways: by Hamming distance; with its ties broken by the real-valued outputs
 of the query; the 100 nearest codes ordered by these outputs, as `Photos.search` does; and the 100
 nearest codes ordered by the cosine with features of 8 bits per dimension.
@@ -23,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from many_classes import hardware, write_rows
+from many_classes import hardware, read_rows, write_rows
 from numpy.typing import NDArray
 
 import bitprint as bp
@@ -47,6 +50,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="use only this many random images")
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--bits", type=int, nargs="*", default=[64, 128, 256, 512])
+    parser.add_argument("--learn-from", type=int, nargs="*", default=[])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
@@ -55,8 +59,22 @@ def main() -> None:
         images = images.subset(split_for(images, 1).queries)
     rng = np.random.default_rng(given.seed)
     images = images.subset(np.sort(rng.permutation(len(images))[: given.images]))
-    queries = np.sort(rng.permutation(len(images))[: given.queries])
     features = deep_features(images, FEATURES)
+    others = None
+    if given.learn_from:
+        order = rng.permutation(len(images))
+        others = features[order[len(order) // 2 :]]
+        rows = order[: len(order) // 2]
+        images, features = images.subset(rows), features[rows]
+    queries = np.sort(rng.permutation(len(images))[: given.queries])
+    models: list[tuple[str, Hasher]] = [(name, bp.load(name)) for name in INCLUDED]
+    if others is None:
+        models += [(f"itq-{b} of these", bp.create("itq", b).fit(features)) for b in given.bits]
+    else:
+        models += [
+            (f"itq-256 of {n} others", bp.create("itq", 256).fit(others[:n]))
+            for n in given.learn_from
+        ]
     facts = {
         "data": images.name,
         "images": len(images),
@@ -66,23 +84,24 @@ def main() -> None:
         "hardware": hardware(),
     }
     rows = []
-    for row in measure(features, images.labels, queries, given.bits):
+    for row in measure(features, images.labels, queries, models):
         rows.append(row | facts)
         print(" ".join(f"{value!s:>12}" for value in row.values()), flush=True)
     if given.csv:
-        write_rows(given.csv, rows, ("data", "images", "model", "ranking"))
+        key = ("data", "images", "model", "ranking")
+        new = {tuple(str(row[name]) for name in key) for row in rows}
+        kept = [row for row in read_rows(given.csv) if tuple(row[name] for name in key) not in new]
+        write_rows(given.csv, kept + rows, key)
 
 
 def measure(
-    features: Floats, labels: Any, queries: NDArray[np.int64], lengths: list[int]
+    features: Floats, labels: Any, queries: NDArray[np.int64], models: list[tuple[str, Hasher]]
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each model and ranking."""
     similar = np.asarray(similarity(labels[queries], labels), bool)
     cosines = normalized(features)[queries] @ normalized(features).T
     ceiling = precision(cosines, queries, similar)
     yield {"model": "features", "ranking": "float", "p10": round(ceiling, 4), "of_float": 1.0}
-    models: list[tuple[str, Hasher]] = [(name, bp.load(name)) for name in INCLUDED]
-    models += [(f"itq-{bits} of these", bp.create("itq", bits).fit(features)) for bits in lengths]
     for name, hasher in models:
         for ranking, scores in rankings(
             hasher.project(features), queries, cosines_of_bytes(features, queries)
