@@ -99,6 +99,11 @@ def nearest_projected(
     return positions, to_scores(np.abs(values).sum(axis=1, keepdims=True) - 2 * costs)
 
 
+def warm_up() -> None:
+    """Compile the scan, or load it from the disk cache, before the first search."""
+    nearest_projected(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.uint64), 1, 1, None)
+
+
 def _packed(ones: NDArray[np.bool_]) -> Words:
     return as_words(np.packbits(ones, axis=1))
 
