@@ -13,7 +13,7 @@ from numba import njit
 import bitprint as bp
 from bitprint.search import flat, gpu_projected, numpy_scan, projected, projected_kernels
 from bitprint.search.gpu import GpuIndex
-from bitprint.search.projections import check_projections, rounded
+from bitprint.search.projections import check_projections, fixed_point, rounded
 from bitprint.utils.words import as_planes, as_words
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -172,13 +172,14 @@ def test_projections_of_plus_and_minus_one_rank_by_hamming_distance():
 def test_the_slack_bounds_the_integer_cost(bits, kind, seed):
     """For the worst of all codes: one that differs exactly where a level is rounded up."""
     rng = np.random.default_rng(seed)
-    magnitudes = np.abs(rounded(random_projections(rng, 6, bits, np.empty((0, 1)), kind=kind)))
-    planes, ordered, steps, slacks = projected._quantize(magnitudes)
+    projections = random_projections(rng, 6, bits, (), kind=kind)
+    magnitudes = np.abs(fixed_point(projections)[0])
+    planes, steps, slacks = projected._quantize(magnitudes)
     ones = np.unpackbits(
         np.ascontiguousarray(planes.transpose(2, 0, 1)).view(np.uint8), axis=2, bitorder="little"
     )
     levels = (ones * 2 ** np.arange(projected_kernels.PLANES)[:, None, None]).sum(axis=0)
-    excess = levels - ordered / steps[:, None]
+    excess = levels - projected._by_bit_of_word(magnitudes) / steps[:, None]
     worst = np.maximum(excess, 0).sum(axis=1)
     assert np.all(worst <= slacks)
     assert np.all(slacks <= worst + 2e-6)

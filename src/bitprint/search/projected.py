@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from bitprint.search.flat import check_arrays
 from bitprint.search.projected_kernels import PLANES, scan_projected
-from bitprint.search.projections import check_projections, rounded, to_scores
+from bitprint.search.projections import check_projections, fixed_point, to_scores
 from bitprint.utils.parallel import on_every_core, thread_count
 from bitprint.utils.words import Words, as_words
 
 _QUERIES = 128  # queries per pass over the database
 _FEW = 32  # with fewer queries per core, a scan is memory-bound and the database is split instead
 _SMALL = 1 << 20  # fewer comparisons take less time than starting threads
-_OFFSET = 0.25  # added to a magnitude, in steps, before it is rounded down to a level
 _RANGES = np.linspace(0.3, 1.0, 8)  # tried for the highest level, as parts of the largest magnitude
 _ROUNDING = 1e-6  # added to the slack, far above the rounding errors of its computation
 
@@ -67,16 +66,18 @@ def nearest_projected(
         raise ValueError(f"k must be at least 1, got {k}")
     if projections.ndim != 2:
         raise ValueError(f"projections must have shape (Q, K), got {projections.shape}")
-    values = rounded(check_projections(projections, projections.shape[1]))
+    values, units = fixed_point(check_projections(projections, projections.shape[1]))
     signs, planes, marks = check_arrays(_packed(values >= 0), planes, count, alive)
-    levels, magnitudes, steps, slacks = _quantize(np.abs(values))
+    magnitudes = np.abs(values)
+    levels, steps, slacks = _quantize(magnitudes)
+    ordered = _by_bit_of_word(magnitudes)
     cores = thread_count()
 
-    def scan(rows: slice, codes: slice) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def scan(rows: slice, codes: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return scan_projected(
             signs[rows],
             levels[rows],
-            magnitudes[rows],
+            ordered[rows],
             steps[rows],
             slacks[rows],
             planes,
@@ -96,7 +97,8 @@ def nearest_projected(
         parts = on_every_core(lambda rows: scan(rows, all_codes), len(values), _QUERIES)
         positions = np.concatenate([found for found, _ in parts])
         costs = np.concatenate([found for _, found in parts])
-    return positions, to_scores(np.abs(values).sum(axis=1, keepdims=True) - 2 * costs)
+    scores = (magnitudes.sum(axis=1, keepdims=True) - 2 * np.where(positions < 0, 0, costs)) * units
+    return positions, to_scores(np.where(positions < 0, -np.inf, scores))
 
 
 def warm_up() -> None:
@@ -104,14 +106,14 @@ def warm_up() -> None:
     nearest_projected(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.uint64), 1, 1, None)
 
 
-def _packed(ones: NDArray[np.bool_]) -> Words:
+def _packed(ones: NDArray[np.bool_] | NDArray[np.uint8]) -> Words:
     return as_words(np.packbits(ones, axis=1))
 
 
 def _quantize(
-    magnitudes: NDArray[np.float64],
-) -> tuple[Words, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return levels, magnitudes by bits of words, steps and slacks for `scan_projected`.
+    magnitudes: NDArray[np.int64],
+) -> tuple[Words, NDArray[np.float64], NDArray[np.float64]]:
+    """Return levels, steps and slacks for `scan_projected`.
 
     The level c of a magnitude a is at most 2^PLANES - 1. The slack is the sum of all c - a / step
     that are positive, so that it bounds how far an integer cost exceeds a cost. A shorter range of
@@ -119,24 +121,21 @@ def _quantize(
     smallest sum of absolute differences.
     """
     highest = 2**PLANES - 1
-    largest = magnitudes.max(axis=1, initial=0)
-    steps = np.where(largest > 0, largest, 1.0) / highest
-    best = np.full(len(magnitudes), np.inf)
-    chosen = steps.copy()
+    largest = np.maximum(magnitudes.max(axis=1, initial=0), 1) / highest
+    least = np.full(len(magnitudes), np.inf)
+    steps = largest
     for part in _RANGES:
-        scaled = magnitudes / (part * steps)[:, None]
-        levels = np.minimum(np.floor(scaled + _OFFSET), highest)
-        error = np.abs(scaled - levels).sum(axis=1) * part
-        chosen = np.where(error < best, part * steps, chosen)
-        best = np.minimum(error, best)
-    scaled = magnitudes / chosen[:, None]
-    levels = np.minimum(np.floor(scaled + _OFFSET), highest).astype(np.uint8)
+        scaled = magnitudes / (part * largest)[:, None]
+        errors = part * np.abs(scaled - np.minimum(np.rint(scaled), highest)).sum(axis=1)
+        steps = np.where(errors < least, part * largest, steps)
+        least = np.minimum(errors, least)
+    scaled = magnitudes / steps[:, None]
+    levels = np.minimum(np.rint(scaled), highest).astype(np.uint8)
     slacks = np.maximum(levels - scaled, 0).sum(axis=1) + _ROUNDING
-    level_planes = [_packed((levels >> bit) % 2 == 1) for bit in range(PLANES)]
-    return np.stack(level_planes, axis=2), _by_bit_of_word(magnitudes), chosen, slacks
+    return np.stack([_packed(levels >> bit & 1) for bit in range(PLANES)], axis=2), steps, slacks
 
 
-def _by_bit_of_word(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_bit_of_word(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Reorder (Q, K) values from the order of bits in bytes to that of bits in words."""
     padded = np.pad(values, ((0, 0), (0, -values.shape[1] % 64)))
     bytewise = padded.reshape(len(values), padded.shape[1] // 8, 8)
@@ -144,10 +143,10 @@ def _by_bit_of_word(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _merge(
-    parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Merge the best codes of successive parts of the database."""
     positions = np.concatenate([found for found, _ in parts], axis=1)
     costs = np.concatenate([found for _, found in parts], axis=1)
-    order = np.argsort(costs, axis=1, kind="stable")[:, :k]  # padding (infinity) sorts last
+    order = np.argsort(costs, axis=1, kind="stable")[:, :k]  # padding sorts last
     return np.take_along_axis(positions, order, 1), np.take_along_axis(costs, order, 1)

@@ -45,8 +45,32 @@ def check_projections(
     return values
 
 
+def fixed_point(
+    projections: NDArray[np.float32],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Round each row to integer multiples of a unit of its own.
+
+    The unit is the power of two for which the largest magnitude is between 2^41 and 2^42.
+
+    Returns
+    -------
+    integers : ndarray of int64, shape (Q, K)
+    units : ndarray of float64, shape (Q, 1)
+
+    Examples
+    --------
+    >>> integers, units = fixed_point(np.array([[1.0, -0.5]], np.float32))
+    >>> (integers * units).tolist(), np.log2(integers[0, 0])
+    ([[1.0, -0.5]], np.float64(41.0))
+    """
+    values = projections.astype(np.float64)
+    exponents = np.frexp(np.abs(values).max(axis=1, initial=0))[1]
+    units = np.ldexp(1.0, exponents - _PRECISION)[:, None]
+    return np.rint(values / units).astype(np.int64), units
+
+
 def rounded(projections: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Round each row to multiples of 2^-42 of its largest magnitude.
+    """Round each row to multiples of about 2^-42 of its largest magnitude.
 
     A sum of up to 1,024 of these values is exact in float64, in any order. Therefore scores, and
     ties between them, do not depend on how a scan adds them.
@@ -56,11 +80,9 @@ def rounded(projections: NDArray[np.float32]) -> NDArray[np.float64]:
     >>> float(rounded(np.array([[1.0, 2.0**-42, 2.0**-44]], np.float32))[0, 2])
     0.0
     """
-    values = projections.astype(np.float64)
-    largest = np.abs(values).max(axis=1, initial=0)
-    unit = np.ldexp(1.0, np.frexp(largest)[1] - _PRECISION)[:, None]
-    result: NDArray[np.float64] = np.rint(values / unit) * unit
-    return result
+    integers, units = fixed_point(projections)
+    values: NDArray[np.float64] = integers * units
+    return values
 
 
 def to_scores(exact: NDArray[np.float64]) -> NDArray[np.float32]:
