@@ -38,6 +38,7 @@ _SUMS = PLANES + 11  # bits of an integer cost, enough for 1,024 bits of the hig
 
 Marks = NDArray[np.uint8]
 Integers = NDArray[np.int64]
+Numbers = NDArray[np.uint16]
 Floats = NDArray[np.float64]
 
 
@@ -78,10 +79,8 @@ def scan_projected(
     costs = np.full((len(signs), k), MISSING, np.int64)
     limits = np.full(len(signs), MISSING, np.int64)
     lists, batches, widths = _list_rows(signs, levels)
-    rows = np.zeros(LANES * (128 * len(planes) + 1), np.uint64)
-    sums = np.zeros(LANES * _SUMS, np.uint64)
-    valid = np.zeros(LANES, np.uint64)
-    found = np.zeros(LANES, np.uint64)
+    rows = _aligned(128 * len(planes) + 1)
+    sums, valid, found = _aligned(_SUMS), _aligned(1), _aligned(1)
     for block in range(start, stop, _BLOCK):
         end = min(block + _BLOCK, stop)
         _transpose(planes, block, end, rows)
@@ -107,20 +106,28 @@ def scan_projected(
 
 
 @njit(nogil=True, cache=True)
-def _list_rows(signs: Words, levels: Marks) -> tuple[Integers, Integers, Integers]:
+def _aligned(count: int) -> Words:
+    """Return rows of zeros, each in one cache line."""
+    words = np.zeros(LANES * (count + 1), np.uint64)
+    start = -(words.ctypes.data // 8) % LANES
+    return words[start : start + LANES * count]
+
+
+@njit(nogil=True, cache=True)
+def _list_rows(signs: Words, levels: Marks) -> tuple[Numbers, Integers, Integers]:
     """List the rows to add for each query and bit of a level.
 
     Returns
     -------
-    lists : ndarray of int64, shape (Q, PLANES, at least 64 W)
-        Where the rows start in the array of rows. Padded with the row of zeros.
+    lists : ndarray of uint16, shape (Q, PLANES, at least 64 W)
+        Numbers of the rows, padded with that of the row of zeros.
     batches : ndarray of int64, shape (Q, PLANES)
         Number of batches in each list.
     widths : ndarray of int64, shape (Q,)
         Number of bits of the highest possible integer cost.
     """
     bits = levels.shape[1]
-    lists = np.full((len(signs), PLANES, bits), LANES * 2 * bits, np.int64)
+    lists = np.full((len(signs), PLANES, bits), 2 * bits, np.uint16)
     batches = np.zeros((len(signs), PLANES), np.int64)
     widths = np.zeros(len(signs), np.int64)
     for q in range(len(signs)):
@@ -130,7 +137,7 @@ def _list_rows(signs: Words, levels: Marks) -> tuple[Integers, Integers, Integer
             for bit in range(bits):
                 if levels[q, bit] >> plane & 1:
                     negative = signs[q, bit >> 6] >> np.uint64(bit & 63) & np.uint64(1) == 0
-                    lists[q, plane, size] = LANES * (bit if negative else bits + bit)
+                    lists[q, plane, size] = bit if negative else bits + bit
                     size += 1
             highest += size << plane
             batches[q, plane] = (size + BATCH - 1) // BATCH
@@ -181,6 +188,11 @@ def _mark_valid(alive: Marks, block: int, end: int, valid: Words) -> None:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
+def _row(rows: Words, number: int) -> Any:
+    return lanes.load(rows, LANES * np.int64(number))
+
+
+@njit(nogil=True, cache=True, forceinline=True)
 def _full_adder(one: Any, two: Any, three: Any) -> tuple[Any, Any]:
     """Return the sum and the carry of three rows."""
     return lanes.parity(one, two, three), lanes.majority(one, two, three)
@@ -193,21 +205,21 @@ def _half_adder(one: Any, two: Any) -> tuple[Any, Any]:
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _add_rows(rows: Words, lists: Integers, batches: Integers, q: int, sums: Words) -> None:
+def _add_rows(rows: Words, lists: Numbers, batches: Integers, q: int, sums: Words) -> None:
     """Add the rows of a query; row b of `sums` is bit b of the integer costs."""
     ones = twos = fours = eights = lanes.zero()
     s4 = s5 = s6 = s7 = s8 = s9 = s10 = s11 = s12 = lanes.zero()
     for plane in range(PLANES):
         for batch in range(batches[q, plane]):
             at = np.uint64(BATCH * batch)
-            s, a = _add_two(rows, lists, q, plane, at, lanes.load(rows, lists[q, plane, at]), 1)
+            s, a = _add_two(rows, lists, q, plane, at, _row(rows, lists[q, plane, at]), 1)
             s, b = _add_two(rows, lists, q, plane, at, s, 3)
             s, c = _add_two(rows, lists, q, plane, at, s, 5)
             s, d = _add_two(rows, lists, q, plane, at, s, 7)
             s, e = _add_two(rows, lists, q, plane, at, s, 9)
             s, f = _add_two(rows, lists, q, plane, at, s, 11)
             s, g = _add_two(rows, lists, q, plane, at, s, 13)
-            last = lanes.load(rows, lists[q, plane, at + np.uint64(15)])
+            last = _row(rows, lists[q, plane, at + np.uint64(15)])
             ones, h = _full_adder(s, last, ones)
             s, a = _full_adder(a, b, c)
             s, b = _full_adder(s, d, e)
@@ -243,11 +255,11 @@ def _add_rows(rows: Words, lists: Integers, batches: Integers, q: int, sums: Wor
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _add_two(
-    rows: Words, lists: Integers, q: int, plane: int, at: np.uint64, total: Any, number: int
+    rows: Words, lists: Numbers, q: int, plane: int, at: np.uint64, total: Any, number: int
 ) -> tuple[Any, Any]:
     """Add the rows `number` and `number` + 1 of a batch; return the sum and the carry."""
-    one = lanes.load(rows, lists[q, plane, at + np.uint64(number)])
-    two = lanes.load(rows, lists[q, plane, at + np.uint64(number + 1)])
+    one = _row(rows, lists[q, plane, at + np.uint64(number)])
+    two = _row(rows, lists[q, plane, at + np.uint64(number + 1)])
     return _full_adder(one, two, total)
 
 
