@@ -2,9 +2,9 @@
 
     python benchmarks/nested.py features.npy --bits 64 128 256 512
 
-Recall is the part of the ten vectors with the largest cosines that are among the first ten, and
-among the first hundred (@100, the recall after exact rescoring of these), by Hamming distance and by
-real-valued query. Queries are rows that are neither stored nor learned from.
+Recall is the part of the ten vectors with the largest cosines that are among the first ten, or
+among the first hundred (@100, the recall after exact rescoring of these), by Hamming distance and
+by real-valued query. Queries are rows that are neither stored nor learned from.
 """
 
 from __future__ import annotations

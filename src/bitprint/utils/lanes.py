@@ -69,11 +69,6 @@ def _type_both(_context: Any, one: Any, other: Any) -> Any:
     return _LANES(_LANES, _LANES), lambda _c, builder, _s, given: builder.and_(*given)
 
 
-def _type_either(_context: Any, one: Any, other: Any) -> Any:
-    """Return one | other."""
-    return _LANES(_LANES, _LANES), lambda _c, builder, _s, given: builder.or_(*given)
-
-
 def _type_differ(_context: Any, one: Any, other: Any) -> Any:
     """Return one ^ other."""
     return _LANES(_LANES, _LANES), lambda _c, builder, _s, given: builder.xor(*given)
@@ -145,7 +140,6 @@ load: Any = intrinsic(_type_load)
 store: Any = intrinsic(_type_store)
 zero: Any = intrinsic(_type_zero)
 both: Any = intrinsic(_type_both)
-either: Any = intrinsic(_type_either)
 differ: Any = intrinsic(_type_differ)
 invert: Any = intrinsic(_type_invert)
 parity: Any = intrinsic(_type_parity)
