@@ -115,8 +115,8 @@ def build(vectors: NDArray, queries: NDArray) -> dict[str, tuple[int, Any]]:
     words = as_words(np.packbits(projections >= 0, axis=1))
     check(projections[:20], packed, planes)
     training = vectors[:20_000]
-    pq = faiss.IndexPQFastScan(bits, bits // 4, 4)
-    rabitq = faiss.IndexRaBitQFastScan(bits)
+    pq: Any = faiss.IndexPQFastScan(bits, bits // 4, 4)
+    rabitq: Any = faiss.IndexRaBitQFastScan(bits)
     for index in (pq, rabitq):
         index.train(training)
         index.add(vectors)

@@ -153,7 +153,8 @@ class RaBitQ(FeatureHasher):
 
     def _norms(self, data: Data) -> NDArray[np.float64]:
         centered = self._features(data) - self.mean_
-        return np.sqrt(np.square(centered, dtype=np.float64).sum(axis=1))
+        norms: NDArray[np.float64] = np.sqrt(np.square(centered, dtype=np.float64).sum(axis=1))
+        return norms
 
     def _quantile(self, confidence: float) -> float:
         """Return t such that a coordinate of a random unit vector is within [-t, t].

@@ -275,9 +275,11 @@ def _compare(sums: Words, width: int, limit: int, valid: Words, found: Words) ->
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _better(cost: int, position: int, other: int, place: int) -> bool:
+def _better(cost: np.int64, position: np.int64, other: np.int64, place: np.int64) -> bool:
     """Return whether a code has a lower cost than another one, or the same and is earlier."""
-    return cost < other or (cost == other and position < place)
+    if cost == other:
+        return bool(position < place)
+    return bool(cost < other)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
@@ -302,7 +304,7 @@ def _cost(
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _replace_worst(
-    positions: Integers, costs: Integers, q: int, size: int, position: int, cost: int
+    positions: Integers, costs: Integers, q: int, size: int, position: np.int64, cost: np.int64
 ) -> None:
     """Replace the first entry of a heap whose first entry is the worst."""
     at = 0

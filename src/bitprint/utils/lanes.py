@@ -11,7 +11,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 LANES = 8
@@ -21,11 +20,8 @@ _VECTOR = ir.VectorType(ir.IntType(64), LANES)
 class LanesType(types.Type):
     """The type of a vector of eight words."""
 
-    def __init__(self) -> None:
-        super().__init__(name="Lanes")
 
-
-_LANES = LanesType()
+_LANES: Any = LanesType("Lanes")  # type: ignore[no-untyped-call]
 
 
 @register_model(LanesType)
@@ -98,7 +94,7 @@ def _type_majority(_context: Any, one: Any, two: Any, three: Any) -> Any:
             # arguments with the bits of i.
             kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _VECTOR, ir.IntType(32)])
             name = "llvm.x86.avx512.pternlog.q.512"
-            function = cgutils.get_or_insert_function(builder.module, kind, name)
+            function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
             return builder.call(function, [one, two, three, ir.IntType(32)(0xE8)])
         either = builder.and_(builder.or_(one, two), three)
         return builder.or_(builder.and_(one, two), either)
