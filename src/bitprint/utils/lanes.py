@@ -21,13 +21,13 @@ class LanesType(types.Type):
     """The type of a vector of eight words."""
 
 
-_LANES: Any = LanesType("Lanes")  # type: ignore[no-untyped-call]
+_LANES = LanesType("Lanes")
 
 
 @register_model(LanesType)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, numba_type: Any) -> None:
-        super().__init__(manager, numba_type, _VECTOR)
+        models.PrimitiveModel.__init__(self, manager, numba_type, _VECTOR)
 
 
 def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
