@@ -250,7 +250,9 @@ class Index(Closable):
             )
         else:
             positions, distances = self._multi_index.nearest(queries, stored, k, label)
-        return Matches(stored.ids_at(positions), distances)
+        # All queries have the same number of neighbors.
+        complete = positions.size and positions.item(-1) >= 0
+        return Matches(stored.ids[positions] if complete else stored.ids_at(positions), distances)
 
     def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
         """Find all codes within Hamming distance `radius` of each query.
@@ -275,7 +277,7 @@ class Index(Closable):
         stored = self._mirror.snapshot(label)
         queries = as_words(codes.packed)
         offsets, positions, distances = self._multi_index.within(queries, stored, radius)
-        return split_matches(offsets, stored.ids_at(positions), distances)
+        return split_matches(offsets, stored.ids[positions], distances)
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""
