@@ -75,7 +75,7 @@ def nearest(
 
     if len(queries) * count <= _SMALL:
         scan_nearest(queries, planes, marks, 0, count, k, positions, distances)
-    elif 1 < (cores := thread_count()) and len(queries) < _FEW * cores:
+    elif (cores := thread_count()) > 1 and len(queries) < _FEW * cores:
         return _merge(on_every_core(scan_part, count, count), k)
     else:
         on_every_core(scan, len(queries), _QUERIES)

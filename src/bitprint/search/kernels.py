@@ -29,7 +29,8 @@ MOST_QUERIES = 1 << 63 - _QUERY_SHIFT
 """Maximum number of queries of `collect_within`."""
 
 _BLOCK = 2048  # words of each block, which fit the first-level cache
-_LIMIT, _CLOSER, _SIZE = 0, 1, 2  # columns of the state of a query in `scan_nearest`
+_CANDIDATES = 8  # per neighbor; with fewer, candidates are dropped more often
+_LIMIT, _CLOSER, _FILLED = 0, 1, 2  # columns of the state of a query in `scan_nearest`
 
 Marks = NDArray[np.uint8]
 Positions = NDArray[np.int64]
@@ -52,11 +53,13 @@ def scan_nearest(
     """Find the k nearest of the codes start..stop.
 
     Writes positions and distances, shape (Q, k), padded with -1. The candidates of a query are
-    stored in the order of their positions. A code is accepted only if it is closer than the k-th
+    stored in the order of their positions. A group is searched for codes closer than the k-th
     nearest candidate, because later ties lose. A histogram of distances gives this limit.
     """
     farthest = 64 * len(planes)
-    candidates = np.empty((len(queries), 2 * min(k, stop - start) + GROUP), np.int64)
+    # Little of this memory is used, unless many codes are closer than all earlier ones.
+    capacity = min(_CANDIDATES * k, stop - start) + GROUP
+    candidates = np.empty((len(queries), capacity), np.int64)
     histograms = np.zeros((len(queries), farthest + 2), np.int64)
     states = np.zeros((len(queries), 3), np.int64)
     states[:, _LIMIT] = farthest + 1
@@ -65,18 +68,26 @@ def scan_nearest(
     for block in range(start, stop, size):
         end = min(block + size, stop)
         for q in range(len(queries)):
+            limit, closer, filled = states[q, _LIMIT], states[q, _CLOSER], states[q, _FILLED]
             at = block
             while at < end:
-                limit = states[q, _LIMIT]
                 at = _next_group(queries, q, planes, at, end, limit)
                 found = _matches(queries, q, planes, alive, at, end, limit, group)
+                if filled + GROUP > capacity:
+                    filled = _prune(q, limit, k - closer, filled, candidates)
+                closer += np.int64(popcount(found))
                 while found:
                     i = _lowest_bit(found)
                     found &= found - np.uint64(1)
                     distance = np.int64(group[i])
-                    if distance < states[q, _LIMIT]:
-                        _add(q, at + np.int64(i), distance, k, states, histograms, candidates)
+                    candidates[q, filled] = distance << POSITION_BITS | (at + np.int64(i))
+                    histograms[q, distance] += 1
+                    filled += 1
+                while closer >= k:
+                    limit -= 1
+                    closer -= histograms[q, limit]
                 at += GROUP
+            states[q, _LIMIT], states[q, _CLOSER], states[q, _FILLED] = limit, closer, filled
     for q in range(len(queries)):
         _sort(q, states, histograms, candidates, positions, distances)
 
@@ -217,41 +228,20 @@ def _enlarged(keys: Keys, filled: int) -> Keys:
     return larger
 
 
-@njit(nogil=True, cache=True, forceinline=True)
-def _add(
-    q: int,
-    position: np.int64,
-    distance: np.int64,
-    k: int,
-    states: Counts,
-    histograms: Counts,
-    candidates: Keys,
-) -> None:
-    """Add a candidate closer than the limit, and lower the limit if possible."""
-    limit, closer, size = states[q, _LIMIT], states[q, _CLOSER], states[q, _SIZE]
-    if size == candidates.shape[1]:
-        size = _prune(k, q, limit, closer, candidates)
-    candidates[q, size] = distance << POSITION_BITS | position
-    histograms[q, distance] += 1
-    closer += 1
-    while closer >= k:
-        limit -= 1
-        closer -= histograms[q, limit]
-    states[q, _LIMIT], states[q, _CLOSER], states[q, _SIZE] = limit, closer, size + 1
-
-
 @njit(nogil=True, cache=True)
-def _prune(k: int, q: int, limit: int, closer: int, candidates: Keys) -> int:
-    """Drop candidates that cannot be among the k nearest; return the number of those kept."""
-    room = k - closer
+def _prune(q: int, limit: int, room: int, filled: int, candidates: Keys) -> int:
+    """Drop candidates that cannot be among the nearest; return the number of those kept.
+
+    `room` is the number of candidates at the limit that are kept.
+    """
     kept = 0
-    for i in range(candidates.shape[1]):
-        distance = candidates[q, i] >> POSITION_BITS
-        tied = distance == limit
-        if distance < limit or (tied and room > 0):
-            room -= tied
-            candidates[q, kept] = candidates[q, i]
-            kept += 1
+    for i in range(filled):
+        key = candidates[q, i]
+        distance = key >> POSITION_BITS
+        chosen = (distance == limit) & (room > 0)
+        room -= chosen
+        candidates[q, kept] = key
+        kept += (distance < limit) | chosen
     return kept
 
 
@@ -273,7 +263,7 @@ def _sort(
         rank += items
     for i in range(min(rank, k), k):
         positions[q, i] = distances[q, i] = -1
-    for i in range(states[q, _SIZE]):
+    for i in range(states[q, _FILLED]):
         distance = candidates[q, i] >> POSITION_BITS
         if distance > limit:
             continue
