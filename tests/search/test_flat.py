@@ -186,16 +186,19 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, threads, qu
     words=st.integers(1, 16),
     start=st.integers(0, 40),
     limit=st.integers(0, 1100),
+    prefix=st.integers(1, 16),
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(deadline=None)
-def test_group_distances_equal_numpy(words, start, limit, seed):
+def test_group_distances_equal_numpy(words, start, limit, prefix, seed):
     rng = np.random.default_rng(seed)
     planes = rng.integers(0, 2**64, (words, 110), dtype=np.uint64)
     queries = rng.integers(0, 2**64, (3, words), dtype=np.uint64)
     flags = rng.integers(0, 3, 110, dtype=np.uint8)
     written = np.empty(64, np.uint64)
-    closer, found, live = compare_group(queries, 2, planes, start, limit, flags, written)
+    closer, found, live = compare_group(
+        queries, 2, planes, start, limit, min(prefix, words), flags, written
+    )
     distances = np.bitwise_count(planes[:, start : start + 64] ^ queries[2, :, None]).sum(axis=0)
     lanes = 2 ** np.arange(64, dtype=object)
     assert written.tolist() == distances.tolist()
@@ -205,9 +208,9 @@ def test_group_distances_equal_numpy(words, start, limit, seed):
 
 
 @njit
-def compare_group(queries, q, planes, start, limit, flags, distances):
+def compare_group(queries, q, planes, start, limit, prefix, flags, distances):
     return (
-        groups.any_closer(queries, q, planes, start, limit),
+        groups.any_closer(queries, q, planes, start, limit, prefix),
         groups.find_closer(queries, q, planes, start, limit, distances),
         groups.nonzero(flags, start),
     )

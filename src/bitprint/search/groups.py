@@ -9,7 +9,7 @@ the vectors to the widest ones of the processor, and their popcount to one instr
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -24,19 +24,26 @@ _VECTOR = ir.VectorType(_WORD, _LANES)
 
 
 def _type_any_closer(
-    _context: Any, queries: Any, q: Any, planes: Any, start: Any, limit: Any
+    _context: Any, queries: Any, q: Any, planes: Any, start: Any, limit: Any, prefix: Any
 ) -> Any:
-    """Return whether a code of the group at `start` is closer to query q than `limit`."""
+    """Return whether a code of the group at `start` is closer to query q than `limit`.
+
+    If no code is closer by its first `prefix` words alone, the other words are not read.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        nearest = _distances(context, builder, signature, arguments[:4])
-        while len(nearest) > 1:
-            pairs = zip(nearest[::2], nearest[1::2], strict=True)
-            nearest = [_call(builder, "llvm.umin.v8i64", *pair) for pair in pairs]
-        closer = builder.icmp_unsigned("<", nearest[0], _repeated(builder, arguments[4]))
-        return builder.icmp_unsigned("!=", builder.bitcast(closer, _LANE_MASK), _LANE_MASK(0))
+        words, group = _operands(context, builder, signature, arguments)
+        limit, prefix = _repeated(builder, arguments[4]), arguments[5]
+        sums = _distances(builder, group, _WORD(1), prefix, group.ones(builder, _WORD(0)))
+        closer = _any_below(builder, sums, limit)
+        result = cgutils.alloca_once_value(builder, closer)
+        with builder.if_then(closer, likely=False):
+            sums = _distances(builder, group, prefix, words, sums)
+            builder.store(_any_below(builder, sums, limit), result)
+        return builder.load(result)
 
-    return types.boolean(queries, types.uint64, planes, types.uint64, types.uint64), generate
+    word = types.uint64
+    return types.boolean(queries, word, planes, word, word, word), generate
 
 
 def _type_find_closer(
@@ -49,7 +56,9 @@ def _type_find_closer(
         target = context.make_array(signature.args[5])(context, builder, arguments[5]).data
         vectors = builder.bitcast(target, _VECTOR.as_pointer())
         mask = _WORD(0)
-        for i, vector in enumerate(_distances(context, builder, signature, arguments[:4])):
+        words, group = _operands(context, builder, signature, arguments)
+        distances = _distances(builder, group, _WORD(1), words, group.ones(builder, _WORD(0)))
+        for i, vector in enumerate(distances):
             builder.store(vector, builder.gep(vectors, [_WORD(i)]), align=8)
             closer = builder.bitcast(builder.icmp_unsigned("<", vector, limit), _LANE_MASK)
             bits = builder.shl(builder.zext(closer, _WORD), _WORD(_LANES * i))
@@ -74,51 +83,68 @@ def _type_nonzero(_context: Any, flags: Any, start: Any) -> Any:
     return types.uint64(flags, types.uint64), generate
 
 
-def _distances(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    """Return vectors of the distances between query q and the group at `start`."""
+class _Group(NamedTuple):
+    """Pointers to the words of a query and to the first words of the codes of a group."""
+
+    query: Any
+    codes: Any
+    capacity: Any
+
+    def ones(self, builder: Any, word: Any) -> list[Any]:
+        """Return vectors of the popcounts of the codes xor the query, in one word."""
+        own = _repeated(builder, builder.load(builder.gep(self.query, [word])))
+        plane = builder.gep(self.codes, [builder.mul(word, self.capacity)])
+        vectors = builder.bitcast(plane, _VECTOR.as_pointer())
+        ones = []
+        for i in range(GROUP // _LANES):
+            codes = builder.load(builder.gep(vectors, [_WORD(i)]), align=8)
+            ones.append(_call(builder, "llvm.ctpop.v8i64", builder.xor(codes, own)))
+        return ones
+
+
+def _operands(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Any, _Group]:
+    """Return the number of words and the group at `start`."""
     queries, planes = (
         context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 2)
     )
     words, capacity = cgutils.unpack_tuple(builder, planes.shape, 2)
     query = builder.gep(queries.data, [builder.mul(arguments[1], words)])
-    group = builder.gep(planes.data, [arguments[3]])
-    first = _ones(builder, query, group)
+    return words, _Group(query, builder.gep(planes.data, [arguments[3]]), capacity)
+
+
+def _distances(builder: Any, group: _Group, first: Any, stop: Any, sums: list[Any]) -> list[Any]:
+    """Return vectors of sums plus the popcounts of the words first..stop."""
     before = builder.block
-    with builder.if_then(builder.icmp_unsigned(">", words, _WORD(1))):
-        entry = builder.block
-        loop, after = builder.append_basic_block("words"), builder.append_basic_block("sums")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        word = builder.phi(_WORD)
-        sums = [builder.phi(_VECTOR) for _ in first]
-        plane = builder.gep(group, [builder.mul(word, capacity)])
-        ones = _ones(builder, builder.gep(query, [word]), plane)
-        totals = [builder.add(*pair) for pair in zip(sums, ones, strict=True)]
-        following = builder.add(word, _WORD(1))
-        for phi, start, value in zip(
-            [word, *sums], [_WORD(1), *first], [following, *totals], strict=True
-        ):
-            phi.add_incoming(start, entry)
-            phi.add_incoming(value, loop)
-        builder.cbranch(builder.icmp_unsigned("<", following, words), loop, after)
-        builder.position_at_end(after)
+    loop, after = builder.append_basic_block("words"), builder.append_basic_block("sums")
+    builder.cbranch(builder.icmp_unsigned("<", first, stop), loop, after)
+    builder.position_at_end(loop)
+    word = builder.phi(_WORD)
+    partial = [builder.phi(_VECTOR) for _ in sums]
+    ones = group.ones(builder, word)
+    totals = [builder.add(*pair) for pair in zip(partial, ones, strict=True)]
+    following = builder.add(word, _WORD(1))
+    for phi, start, value in zip(
+        [word, *partial], [first, *sums], [following, *totals], strict=True
+    ):
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_unsigned("<", following, stop), loop, after)
+    builder.position_at_end(after)
     merged = []
-    for one_word, total in zip(first, totals, strict=True):
+    for unchanged, total in zip(sums, totals, strict=True):
         merged.append(builder.phi(_VECTOR))
-        merged[-1].add_incoming(one_word, before)
-        merged[-1].add_incoming(total, after)
+        merged[-1].add_incoming(unchanged, before)
+        merged[-1].add_incoming(total, loop)
     return merged
 
 
-def _ones(builder: Any, word: Any, group: Any) -> list[Any]:
-    """Return vectors of popcounts of the words of a group xor the word of a query."""
-    own = _repeated(builder, builder.load(word))
-    vectors = builder.bitcast(group, _VECTOR.as_pointer())
-    ones = []
-    for i in range(GROUP // _LANES):
-        codes = builder.load(builder.gep(vectors, [_WORD(i)]), align=8)
-        ones.append(_call(builder, "llvm.ctpop.v8i64", builder.xor(codes, own)))
-    return ones
+def _any_below(builder: Any, vectors: list[Any], limit: Any) -> Any:
+    """Return whether any element is below the limit."""
+    while len(vectors) > 1:
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [_call(builder, "llvm.umin.v8i64", *pair) for pair in pairs]
+    below = builder.bitcast(builder.icmp_unsigned("<", vectors[0], limit), _LANE_MASK)
+    return builder.icmp_unsigned("!=", below, _LANE_MASK(0))
 
 
 def _repeated(builder: Any, value: Any) -> Any:
