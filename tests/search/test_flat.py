@@ -110,6 +110,21 @@ def test_search_of_any_number_of_words(words, removed):
         search_all_ways(queries, codes, 70, radius, alive)
 
 
+@pytest.mark.parametrize("removed", [None, 0.5])
+@pytest.mark.parametrize("count", [1, 4])
+def test_codes_that_differ_from_queries_in_late_words_only(count, removed):
+    """All groups pass the comparison by their first words, some of them in vain."""
+    rng = np.random.default_rng(0)
+    codes = np.zeros((9000, 64), np.uint8)
+    codes[:, 48:] = rng.integers(0, 256, (9000, 16), np.uint8)
+    codes[rng.integers(0, 9000, 60), 48:] = 0
+    codes[5000:5100, 56:] = 0
+    alive = None if removed is None else (rng.random(9000) >= removed).astype(np.uint8)
+    for k, radius in ((1, 0), (10, 20), (100, 50)):
+        search_all_ways(codes[-count:] & 0b111, codes, k, radius, alive)
+        search_all_ways(np.zeros((count, 64), np.uint8), codes, k, radius, alive)
+
+
 def test_within_a_radius_that_contains_all_codes_of_many_queries():
     """The matches exceed the initial capacity many times over."""
     rng = np.random.default_rng(0)
@@ -202,7 +217,9 @@ def test_group_distances_equal_numpy(words, start, limit, prefix, seed):
     distances = np.bitwise_count(planes[:, start : start + 64] ^ queries[2, :, None]).sum(axis=0)
     lanes = 2 ** np.arange(64, dtype=object)
     assert written.tolist() == distances.tolist()
-    assert closer == np.any(distances < limit)
+    firsts = np.bitwise_count(planes[:prefix, start : start + 64] ^ queries[2, :prefix, None])
+    expected = 2 if np.any(distances < limit) else int(np.any(firsts.sum(axis=0) < limit))
+    assert closer == expected
     assert found == lanes[distances < limit].sum()
     assert live == lanes[flags[start : start + 64] > 0].sum()
 

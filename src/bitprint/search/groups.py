@@ -26,9 +26,10 @@ _VECTOR = ir.VectorType(_WORD, _LANES)
 def _type_any_closer(
     _context: Any, queries: Any, q: Any, planes: Any, start: Any, limit: Any, prefix: Any
 ) -> Any:
-    """Return whether a code of the group at `start` is closer to query q than `limit`.
+    """Return 2 if a code of the group at `start` is closer to query q than `limit`.
 
-    If no code is closer by its first `prefix` words alone, the other words are not read.
+    If no code is closer by its first `prefix` words alone, the other words are not read, and the
+    result is 0. Otherwise it is 1.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -36,14 +37,15 @@ def _type_any_closer(
         limit, prefix = _repeated(builder, arguments[4]), arguments[5]
         sums = _distances(builder, group, _WORD(1), prefix, group.ones(builder, _WORD(0)))
         closer = _any_below(builder, sums, limit)
-        result = cgutils.alloca_once_value(builder, closer)
+        result = cgutils.alloca_once_value(builder, _WORD(0))
         with builder.if_then(closer, likely=False):
             sums = _distances(builder, group, prefix, words, sums)
-            builder.store(_any_below(builder, sums, limit), result)
+            closer = builder.zext(_any_below(builder, sums, limit), _WORD)
+            builder.store(builder.add(closer, _WORD(1)), result)
         return builder.load(result)
 
     word = types.uint64
-    return types.boolean(queries, word, planes, word, word, word), generate
+    return word(queries, word, planes, word, word, word), generate
 
 
 def _type_find_closer(

@@ -31,6 +31,8 @@ MOST_QUERIES = 1 << 63 - _QUERY_SHIFT
 _BLOCK = 2048  # words of each block, which fit the first-level cache
 _CANDIDATES = 8  # per neighbor; with fewer, candidates are dropped more often
 _MEAN, _SPREAD = 32, 14  # of the distances of uniform words: mean, 3.5 standard deviations
+_CLOSER_CODE = 2  # result of `any_closer`
+_PASSES, _GROUPS = 8, 64  # at most 1 group in 8 passes in vain; the first ones do not count
 _LIMIT, _CLOSER, _FILLED = 0, 1, 2  # columns of the state of a query in `scan_nearest`
 
 Marks = NDArray[np.uint8]
@@ -65,6 +67,7 @@ def scan_nearest(
     states = np.zeros((len(queries), 3), np.int64)
     states[:, _LIMIT] = farthest + 1
     group = np.empty(GROUP, np.uint64)
+    passed = 0
     size = _block_size(queries, planes, stop - start)
     for block in range(start, stop, size):
         end = min(block + size, stop)
@@ -73,7 +76,12 @@ def scan_nearest(
             prefix = _prefix(limit, len(planes))
             at = block
             while at < end:
-                at = _next_group(queries, q, planes, at, end, limit, prefix)
+                at, level = _next_group(queries, q, planes, at, end, limit, prefix)
+                if level < _CLOSER_CODE:
+                    passed += 1
+                    prefix = _less_often(queries, planes, at - start, passed, prefix)
+                    at += GROUP
+                    continue
                 found = _matches(queries, q, planes, alive, at, end, limit, group)
                 if filled + GROUP > capacity:
                     filled = _prune(q, limit, k - closer, filled, candidates)
@@ -108,7 +116,7 @@ def collect_within(
     counts = np.zeros((len(queries), radius + 1), np.int64)
     keys, filled = np.empty(4 * GROUP, np.int64), 0
     group = np.empty(GROUP, np.uint64)
-    prefix = _prefix(radius + 1, len(planes))
+    prefix, passed = _prefix(radius + 1, len(planes)), 0
     size = _block_size(queries, planes, stop - start)
     for block in range(start, stop, size):
         end = min(block + size, stop)
@@ -116,7 +124,12 @@ def collect_within(
             query = np.int64(q) << _QUERY_SHIFT
             at = block
             while at < end:
-                at = _next_group(queries, q, planes, at, end, radius + 1, prefix)
+                at, level = _next_group(queries, q, planes, at, end, radius + 1, prefix)
+                if level < _CLOSER_CODE:
+                    passed += 1
+                    prefix = _less_often(queries, planes, at - start, passed, prefix)
+                    at += GROUP
+                    continue
                 found = _matches(queries, q, planes, alive, at, end, radius + 1, group)
                 if filled + GROUP > len(keys):
                     keys = _enlarged(keys, filled)
@@ -195,14 +208,30 @@ def _prefix(limit: int, words: int) -> int:
 @njit(nogil=True, cache=True, forceinline=True)
 def _next_group(
     queries: Words, q: int, planes: Words, start: int, end: int, limit: int, prefix: int
-) -> int:
-    """Return the start of the first full group with a code closer than `limit`.
+) -> tuple[int, int]:
+    """Return the start of the first full group that `any_closer` does not skip, and its result.
 
-    The search begins at `start`. Without such a group, return the end of the last full group.
+    The search begins at `start`. Without such a group, return the end of the last full group, and
+    the result for a group with a closer code.
     """
-    while start + GROUP <= end and not any_closer(queries, q, planes, start, limit, prefix):
+    while start + GROUP <= end:
+        level = any_closer(queries, q, planes, start, limit, prefix)
+        if level:
+            return start, np.int64(level)
         start += GROUP
-    return start
+    return start, _CLOSER_CODE
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _less_often(queries: Words, planes: Words, codes: int, passed: int, prefix: int) -> int:
+    """Return the prefix, or all words if many groups passed a prefix in vain.
+
+    The other words of these groups are read at scattered places, which is slow if the database is
+    read from memory for one query.
+    """
+    if len(queries) == 1 and _PASSES * passed > codes // GROUP + _GROUPS:
+        return len(planes)
+    return prefix
 
 
 @njit(nogil=True, cache=True, forceinline=True)
