@@ -254,7 +254,7 @@ def test_tables_are_rebuilt_when_the_tail_is_long(eager, monkeypatch):
 def test_tables_are_built_once_they_would_have_saved_time(eager, monkeypatch):
     planes = as_planes(random_codes(np.random.default_rng(0), 1000, 32))
     words = np.ascontiguousarray(planes.T[:1])
-    scan = 2 * 1000 * (mih_choice._SCAN + mih_choice._READ)  # two passes
+    scan = 1000 * (mih_choice._SCAN + mih_choice._READ)
     tables = len(cut(32, 9)) - 1
     monkeypatch.setattr(mih_choice, "_BUILD", 4.5 * scan / (1000 * tables))
     multi = MultiIndex(32)

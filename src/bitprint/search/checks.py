@@ -26,6 +26,8 @@ def check_codes(place: object, bits: int, codes: Any) -> Codes:
 
     Arrays, torch tensors and lists of -1 and +1 are converted.
     """
+    if isinstance(codes, Codes) and codes.bits == bits:
+        return codes
     if isinstance(codes, str | os.PathLike):
         raise ValueError(
             f"{place}: expected codes, got a path; encode the image first, for example with "

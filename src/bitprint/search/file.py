@@ -26,6 +26,7 @@ import errno
 import json
 import os
 import sqlite3
+import sys
 import threading
 import zlib
 from collections import Counter
@@ -63,6 +64,12 @@ _Identity = tuple[int, int]
 # not read directly while a connection is open.
 _open_here: Counter[_Identity] = Counter()
 _opening = threading.Lock()
+_shared_memory: dict[_Identity, int] = {}
+"""Descriptor of SQLite's shared memory, for each file that this process has open. It is closed
+after the last connection for the reason above."""
+
+_SHARED_HEADER = 48  # bytes of the header of the shared memory
+_SHARED_VERSION = 3007000  # of the format of the shared memory, since 2010
 
 # auto_vacuum returns free space in the transaction that frees it. Pages of 16 KiB read blobs twice
 # as fast as the default 4 KiB.
@@ -125,6 +132,7 @@ class IndexFile:
         self._writing = False  # whether the outermost is a transaction
         self._place = path.resolve()
         self._log = log_of(self._place)
+        self._shared: int | None = None  # descriptor of the shared memory
         self._identity = _register(path)
         with on_error(self._unregister):
             try:
@@ -158,10 +166,13 @@ class IndexFile:
             self.header()  # creates the log
             self._log_identity = _identity(self._log.stat())
             self._check_in_place()
+            self._shared = _open_shared_memory(self._place, self._identity)
 
     def _unregister(self) -> None:
         with _opening:
             _open_here[self._identity] -= 1
+            if not _open_here[self._identity] and self._identity in _shared_memory:
+                os.close(_shared_memory.pop(self._identity))
 
     @staticmethod
     def create(
@@ -332,6 +343,18 @@ class IndexFile:
             finally:
                 self.db.execute(f"PRAGMA busy_timeout = {int(1000 * self._timeout)}")
 
+    def commit_state(self) -> bytes | None:
+        """Return bytes that every commit to the file changes, or None if they cannot be read.
+
+        These bytes are the header of SQLite's shared memory, which is also how SQLite finds out
+        whether the file has changed (https://sqlite.org/walformat.html#the_wal_index_header). Every
+        commit has written this header when it returns. Reading it takes a fraction of the time of
+        `data_version`.
+        """
+        if self._shared is None or self._depth:
+            return None
+        return os.pread(self._shared, _SHARED_HEADER, 0)
+
     def data_version(self) -> int:
         """Return a number that changes whenever another connection writes to the file."""
         self._check_unmodified()
@@ -419,6 +442,25 @@ def _size(path: Path) -> int:
 def log_of(path: Path) -> Path:
     """Return the path of the write-ahead log of an index."""
     return path.with_name(path.name + "-wal")
+
+
+def _open_shared_memory(place: Path, identity: _Identity) -> int | None:
+    """Return a descriptor of the shared memory of an open file, or None if it is unsuitable."""
+    if not hasattr(os, "pread"):  # Windows
+        return None
+    name = place.with_name(place.name + "-shm")
+    with _opening:
+        if identity not in _shared_memory:
+            try:
+                _shared_memory[identity] = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return None
+        descriptor = _shared_memory[identity]
+    header = os.pread(descriptor, _SHARED_HEADER, 0)
+    # Another thread may be closing the last connection, after which SQLite makes a new file.
+    same = name.exists() and _identity(os.fstat(descriptor)) == _identity(name.stat())
+    known = int.from_bytes(header[:4], sys.byteorder) == _SHARED_VERSION
+    return descriptor if same and known and len(header) == _SHARED_HEADER else None
 
 
 def _not_writable(path: Path, reason: object) -> PermissionError:

@@ -285,7 +285,9 @@ class Index(Closable):
             )
         else:
             positions, distances = self._multi_index.nearest(queries, stored, k, label)
-        return Matches(stored.ids_at(positions), distances)
+        # All queries have the same number of neighbors.
+        complete = positions.size and positions.item(-1) >= 0
+        return Matches(stored.ids[positions] if complete else stored.ids_at(positions), distances)
 
     def _search_projected(self, projections: ArrayLike, k: int, label: str | None) -> ScoredMatches:
         queries = check_projections(projections, self.bits, self.path)
@@ -322,7 +324,7 @@ class Index(Closable):
         stored = self._mirror.snapshot(label)
         queries = as_words(codes.packed)
         offsets, positions, distances = self._multi_index.within(queries, stored, radius)
-        return split_matches(offsets, stored.ids_at(positions), distances)
+        return split_matches(offsets, stored.ids[positions], distances)
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""

@@ -34,6 +34,7 @@ class Mirror:
     _memory: Memory
     _generation: int  # of the memory
     _data_version: int  # of the file when the memory was last updated
+    _commit_state: bytes | None  # of the file before the memory was last updated
     _labels: dict[str, NDArray[np.uint8]]
 
     def __init__(self, path: Path, timeout: float) -> None:
@@ -230,13 +231,17 @@ class Mirror:
             self._reset()
 
     def _refresh(self) -> None:
-        """Load the changes of other writers; takes microseconds if there are none."""
+        """Load the changes of other writers; takes a microsecond if there are none."""
         self._check_open()
+        state = self._file.commit_state()
+        if state is not None and state == self._commit_state:
+            return
         version = self._file.data_version()
         if version != self._data_version:
             with self._reading():
                 pass
             self._data_version = version
+        self._commit_state = state
 
     def _update(self) -> None:
         """Load what has changed in the file since the generation of the memory."""
@@ -259,6 +264,7 @@ class Mirror:
     def _reset(self) -> None:
         self._generation = -1
         self._data_version = -1
+        self._commit_state = None
         self._memory = Memory(self.header.bits, self.header.kind)
         self._labels = {}
 
