@@ -12,6 +12,8 @@ details
     Paths and labels, 512 codes per row, for the chunks that have any.
 attachments
     Named bytes stored with the codes, such as the model; created with the first attachment.
+records
+    Bytes of a fixed length for each code, by its position; only in indexes created with records.
 
 Every row has a checksum, and the header stores the expected totals, so that damage is detected
 before damaged data is searched.
@@ -38,7 +40,8 @@ from bitprint.utils.files import write_new
 from bitprint.utils.locking import locked
 
 _FORMAT = "bitprint.index"
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_RECORDS = 1  # version of files without records, which earlier releases can use
 _MAGIC = b"SQLite format 3\0"
 _FUNCTIONS = ("coalesce", "count", "length", "sum")
 
@@ -88,7 +91,7 @@ class IndexHeader:
 
     Every write increments `generation`; `compacted` is the last generation that moved codes to new
     positions. `total` is the number of positions, `live` the number of codes that are not removed,
-    and `attached` the number of attachments.
+    `attached` the number of attachments, and `record` the number of bytes of each record.
     """
 
     bits: int
@@ -99,6 +102,7 @@ class IndexHeader:
     total: int = 0
     live: int = 0
     attached: int = 0
+    record: int = 0
 
 
 class IndexFile:
@@ -357,7 +361,7 @@ class IndexFile:
         version = str(found.get("version"))
         if not version.isdecimal():
             raise self.damaged("its header")
-        if version != str(_VERSION):
+        if not _WITHOUT_RECORDS <= int(version) <= _VERSION:
             raise other_version(self.path, version, _VERSION)
         expected = found.pop("checksum", None)
         if not all(isinstance(text, str) for row in found.items() for text in row):
@@ -435,14 +439,18 @@ def checksum(*values: object) -> int:
 
 def _write_header(db: sqlite3.Connection, header: IndexHeader) -> None:
     rows = {key: json.dumps(value) for key, value in asdict(header).items()}
-    rows |= {"format": _FORMAT, "version": str(_VERSION)}
+    version = _VERSION
+    if not header.record:
+        del rows["record"]
+        version = _WITHOUT_RECORDS
+    rows |= {"format": _FORMAT, "version": str(version)}
     rows["checksum"] = str(checksum(*sorted(rows.items())))
     db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows.items())
 
 
 def _is_valid(header: IndexHeader) -> bool:
     """Return whether the fields are consistent; a crafted file may have a valid checksum."""
-    names = ("bits", "generation", "compacted", "total", "live", "attached")
+    names = ("bits", "generation", "compacted", "total", "live", "attached", "record")
     numbers = [getattr(header, name) for name in names]
     return (
         all(type(number) is int and 0 <= number < 2**63 for number in numbers)

@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.search import attachments, chunks, details
-from bitprint.search.checks import check_kind
+from bitprint.search import records as record_rows
+from bitprint.search.checks import check_kind, check_records
 from bitprint.search.closing import on_error
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.errors import is_closed, no_such_id
 from bitprint.search.file import IndexFile, IndexHeader
 from bitprint.search.ids import Ids, Positions, kind_of
 from bitprint.search.memory import Memory, Snapshot
+from bitprint.search.records import Records
 
 _CACHED_LABELS = 8  # bitmaps of one bit per code
 
@@ -60,13 +62,22 @@ class Mirror:
             self._refresh()
             return self.header.live
 
-    def add(self, ids: Ids, packed: chunks.Packed, items: Sequence[Item] | None) -> None:
+    def add(
+        self,
+        ids: Ids,
+        packed: chunks.Packed,
+        items: Sequence[Item] | None,
+        records: Records | None = None,
+    ) -> None:
         """Append codes, and mark earlier codes with the same ids as removed."""
         with self._lock, self._writing() as header:
             check_kind(self.path, header.kind, ids)
+            check_records(self.path, header.record, len(ids), records)
             replaced = self._memory.find(ids)
             replaced = replaced[replaced >= 0]
             chunks.append(self._file, header.total, packed, ids, items)
+            if records is not None:
+                record_rows.append(self._file, header.total, records)
             self._mark_removed(replaced)
             self._write_next_header(
                 kind=kind_of(ids),
@@ -91,6 +102,8 @@ class Mirror:
                 )
             with self._writing() as header:
                 chunks.rewrite(self._file, header, self._memory.chunks, self._memory.alive)
+                if header.record:
+                    record_rows.rewrite(self._file, self._memory.alive)
                 self._write_next_header(compacted=header.generation + 1, total=header.live)
             self._file.merge_log()
 
@@ -155,6 +168,27 @@ class Mirror:
                 codes = self._memory.snapshot()
                 alive = np.unpackbits(self._label_bitmap(label), count=codes.count)
                 return replace(codes, alive=alive if codes.alive is None else alive & codes.alive)
+
+    def placed_snapshot(self) -> tuple[Snapshot, int]:
+        """Return a snapshot, and the generation that `records_at` needs for its positions."""
+        with self._lock:
+            self._refresh()
+            return self._memory.snapshot(), self.header.compacted
+
+    def records_at(self, positions: Positions, compacted: int) -> Records | None:
+        """Return the records at positions of a snapshot; None if codes have moved since then.
+
+        A record stays at its position until `compact`, also if its code is removed.
+        """
+        with self._lock, self._reading():
+            if self.header.compacted != compacted:
+                return None
+            return record_rows.read_at(self._file, positions, self.header.record)
+
+    def records(self, ids: Ids) -> Records:
+        """Return the records of ids."""
+        with self._lock, self._reading():
+            return record_rows.read_at(self._file, self._positions(ids), self.header.record)
 
     def _label_bitmap(self, label: str) -> NDArray[np.uint8]:
         """Return one bit per position, set if the code has the label."""
