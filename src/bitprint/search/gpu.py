@@ -6,14 +6,19 @@ results.
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bitprint.codes import CodesLike
 from bitprint.search.checks import check_codes
+from bitprint.search.gpu_projected import nearest_projected
 from bitprint.search.index import Index
-from bitprint.search.matches import Matches, MatchesWithin, split_matches
+from bitprint.search.matches import Matches, MatchesWithin, ScoredMatches, split_matches
+from bitprint.search.projections import check_projections, rounded, to_scores
 from bitprint.utils.devices import pick_device
 from bitprint.utils.words import as_words
 
@@ -61,8 +66,44 @@ class GpuIndex:
     def __len__(self) -> int:
         return self._snapshot.count if self._alive is None else int(self._alive.sum())
 
-    def search(self, codes: CodesLike, k: int = 10) -> Matches:
-        """Find the k nearest codes of each query, as `Index.search` does."""
+    @overload
+    def search(self, codes: CodesLike, k: int = 10) -> Matches: ...
+
+    @overload
+    def search(
+        self, codes: None = None, k: int = 10, *, projections: ArrayLike
+    ) -> ScoredMatches: ...
+
+    def search(
+        self,
+        codes: CodesLike | None = None,
+        k: int = 10,
+        *,
+        projections: ArrayLike | None = None,
+    ) -> Matches | ScoredMatches:
+        """Find the best k codes of each query, as `Index.search` does.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import bitprint as bp
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with bp.Index.create(f"{folder}/photos.bp", bits=3) as index:
+        ...         index.add([7, 8], [[1, 1, 1], [1, 1, -1]])
+        ...         gpu_index = GpuIndex(index, device="cpu")
+        >>> gpu_index.search(projections=[[0.5, 2.0, -1.0]], k=1).ids.tolist()
+        [[8]]
+        """
+        if (codes is None) == (projections is None):
+            raise ValueError(f"{self.path}: search needs either codes or projections")
+        if projections is not None:
+            values = rounded(check_projections(projections, self.bits, self.path))
+            places, exact = nearest_projected(
+                _to(values, self.device), self._planes, k, self._alive
+            )
+            ids = self._snapshot.ids_at(places.cpu().numpy())
+            return ScoredMatches(ids, to_scores(exact.cpu().numpy()))
+        assert codes is not None
         positions, distances = nearest(self._queries(codes), self._planes, k, self._alive)
         ids = self._snapshot.ids_at(positions.cpu().numpy())
         return Matches(ids, distances.cpu().numpy().astype(np.int32))

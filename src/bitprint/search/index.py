@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bitprint.codes import Codes, CodesLike
 from bitprint.search import attachments as attached
@@ -22,8 +22,9 @@ from bitprint.search.closing import Closable
 from bitprint.search.details import Item
 from bitprint.search.file import IndexFile, IndexHeader
 from bitprint.search.ids import IdList, as_ids
-from bitprint.search.matches import Matches, MatchesWithin, split_matches
+from bitprint.search.matches import Matches, MatchesWithin, ScoredMatches, split_matches
 from bitprint.search.mirror import Mirror
+from bitprint.search.projections import check_projections
 from bitprint.search.promises import Promise
 from bitprint.utils.arguments import check_whole
 from bitprint.utils.words import as_words
@@ -31,7 +32,7 @@ from bitprint.utils.words import as_words
 if TYPE_CHECKING:
     from bitprint.search.mih_choice import MultiIndex
 
-__all__ = ["Index", "Matches", "MatchesWithin"]
+__all__ = ["Index", "Matches", "MatchesWithin", "ScoredMatches"]
 
 
 class Index(Closable):
@@ -239,8 +240,28 @@ class Index(Closable):
         """
         self._mirror.compact()
 
-    def search(self, codes: CodesLike, k: int = 10, label: str | None = None) -> Matches:
-        """Find the k nearest codes of each query.
+    @overload
+    def search(self, codes: CodesLike, k: int = 10, label: str | None = None) -> Matches: ...
+
+    @overload
+    def search(
+        self,
+        codes: None = None,
+        k: int = 10,
+        label: str | None = None,
+        *,
+        projections: ArrayLike,
+    ) -> ScoredMatches: ...
+
+    def search(
+        self,
+        codes: CodesLike | None = None,
+        k: int = 10,
+        label: str | None = None,
+        *,
+        projections: ArrayLike | None = None,
+    ) -> Matches | ScoredMatches:
+        """Find the k nearest codes of each query, or those with the largest inner products.
 
         Parameters
         ----------
@@ -250,15 +271,26 @@ class Index(Closable):
             Number of codes to return per query.
         label : str, optional
             Search only codes with this label.
+        projections : array_like of float32, shape (Q, bits)
+            Real-valued queries instead of codes, as returned by `hasher.project`. Stored codes are
+            ranked by the inner product of the projections with their -1 and +1. This finds more of
+            the true neighbors than codes as queries do, and stores nothing more.
 
         Returns
         -------
         Matches
             Unpacks to (ids, distances), each of shape (Q, k), ordered by distance, then by
             insertion; padded if there are fewer than k codes.
+        ScoredMatches
+            With projections: unpacks to (ids, scores), ordered by score, the largest first, then by
+            insertion.
         """
-        codes = check_codes(self.path, self.bits, codes)
         k = check_whole("k", k, 1)
+        if (codes is None) == (projections is None):
+            raise ValueError(f"{self.path}: search needs either codes or projections")
+        if projections is not None:
+            return self._search_projected(projections, k, label)
+        codes = check_codes(self.path, self.bits, codes)
         stored = self._mirror.snapshot(label)
         queries = as_words(codes.packed)
         if numpy_scan.suffices(len(queries), stored.count):
@@ -268,6 +300,18 @@ class Index(Closable):
         else:
             positions, distances = self._multi_index.nearest(queries, stored, k, label)
         return Matches(stored.ids_at(positions), distances)
+
+    def _search_projected(self, projections: ArrayLike, k: int, label: str | None) -> ScoredMatches:
+        queries = check_projections(projections, self.bits, self.path)
+        stored = self._mirror.snapshot(label)
+        planes, count, alive = stored.planes, stored.count, stored.alive
+        if numpy_scan.suffices(len(queries), count):
+            found = numpy_scan.nearest_projected(queries, planes, count, k, alive)
+        else:
+            from bitprint.search.projected import nearest_projected  # imports Numba
+
+            found = nearest_projected(queries, planes, count, k, alive)
+        return ScoredMatches(stored.ids_at(found[0]), found[1])
 
     def within(self, codes: CodesLike, radius: int = 2, label: str | None = None) -> MatchesWithin:
         """Find all codes within Hamming distance `radius` of each query.

@@ -34,6 +34,30 @@ class Matches(NamedTuple):
     """Shape (Q, k)."""
 
 
+class ScoredMatches(NamedTuple):
+    """Codes with the largest inner products with each query, ordered by score, then by insertion.
+
+    If fewer than k codes are found, the remaining scores are minus infinity and the remaining ids
+    are -1, or None for string ids.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bitprint as bp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with bp.Index.create(f"{folder}/photos.bp", bits=3) as index:
+    ...         index.add(["a", "b"], [[1, 1, 1], [1, 1, -1]])
+    ...         matches = index.search(projections=[[0.5, 2.0, -1.0]], k=3)
+    >>> matches.ids.tolist(), matches.scores.tolist()
+    ([['b', 'a', None]], [[3.5, 1.5, -inf]])
+    """
+
+    ids: NDArray[Any]
+    """Shape (Q, k): int64, or strings."""
+    scores: NDArray[np.float32]
+    """Shape (Q, k)."""
+
+
 class MatchesWithin(NamedTuple):
     """All codes within the radius of each query, ordered by distance, then by insertion.
 

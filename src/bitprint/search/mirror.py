@@ -169,22 +169,6 @@ class Mirror:
                 alive = np.unpackbits(self._label_bitmap(label), count=codes.count)
                 return replace(codes, alive=alive if codes.alive is None else alive & codes.alive)
 
-    def placed_snapshot(self) -> tuple[Snapshot, int]:
-        """Return a snapshot, and the generation that `records_at` needs for its positions."""
-        with self._lock:
-            self._refresh()
-            return self._memory.snapshot(), self.header.compacted
-
-    def records_at(self, positions: Positions, compacted: int) -> Records | None:
-        """Return the records at positions of a snapshot; None if codes have moved since then.
-
-        A record stays at its position until `compact`, also if its code is removed.
-        """
-        with self._lock, self._reading():
-            if self.header.compacted != compacted:
-                return None
-            return record_rows.read_at(self._file, positions, self.header.record)
-
     def records(self, ids: Ids) -> Records:
         """Return the records of ids."""
         with self._lock, self._reading():
