@@ -97,7 +97,7 @@ def copy_index(source: Place, target: Place, *, progress: Progress | None = None
     (1, [[1, 1, 1, -1]], [Item(path=None, labels=('cat',))])
     """
     report = progress or (lambda done, total: None)
-    with open_index(source) as original, _one_state(original):
+    with open_index(source) as original, one_state(original):
         if _mark_of(original) is not None:
             raise ValueError(f"{original.path}: is itself an unfinished copy; finish it first")
         ids = original.ids()
@@ -115,7 +115,8 @@ def copy_index(source: Place, target: Place, *, progress: Progress | None = None
     return Copied(len(ids) - kept, kept, checksum)
 
 
-def _one_state(store: Store) -> AbstractContextManager[None]:
+def one_state(store: Store) -> AbstractContextManager[None]:
+    """Let all reads in a `with` statement see the same state, if the store is a file."""
     return store.snapshot() if isinstance(store, Index) else nullcontext()
 
 
