@@ -94,7 +94,8 @@ def learn(
 
     source = open_vectors(*vectors, column=column)
     with _learn(index, source, bits, metric, keep, method) as learned:
-        print_about(_about(learned), as_json)
+        about = _about(learned)
+    _print(learned, about, as_json)
 
 
 @app.command()
@@ -134,7 +135,8 @@ def add(
             _check_same(opened, bits, metric, keep, method)
             with progress_bar("adding") as progress:
                 opened.add(source, progress=progress)
-            print_about({"new": source.count, **_about(opened)}, as_json)
+            about = {"new": source.count, **_about(opened)}
+    _print(opened, about, as_json)
 
 
 @app.command()
@@ -233,9 +235,9 @@ def _check_same(
 
 
 def _about(index: VectorIndex) -> dict[str, Any]:
-    return {
-        "held": len(index),
-        "bits": index.bits,
-        "model": index.index.model,
-        "bytes": index.path.stat().st_size,
-    }
+    return {"held": len(index), "bits": index.bits, "model": index.index.model}
+
+
+def _print(closed: VectorIndex, about: dict[str, Any], as_json: bool) -> None:
+    # Closing merges the log into the file.
+    print_about(about | {"bytes": closed.path.stat().st_size}, as_json)

@@ -184,6 +184,8 @@ class VectorModel:
             distances: Vectors = -np.square(prepared - vectors).sum(axis=1)
             return distances
         products: Vectors = np.einsum("nd,nd->n", prepared, vectors)
+        if self.settings.metric == "cosine":  # rounding changes the length of kept vectors
+            products /= np.maximum(np.linalg.norm(vectors, axis=1), np.finfo(np.float32).tiny)
         return products
 
     @cached_property
