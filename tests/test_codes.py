@@ -431,3 +431,21 @@ def test_from_signs_of_outputs_names_the_comparison():
 def test_codes_by_two_indices_name_signs():
     with pytest.raises(ValueError, match=r"for single bits use codes\.signs\(\)"):
         Codes.from_signs([[1, -1]])[0, 1]
+
+
+def test_binary_embeddings_have_the_bits_of_the_signs():
+    embeddings = np.random.default_rng(0).normal(size=(50, 32))
+    # as sentence_transformers.quantize_embeddings computes them
+    ubinary = np.packbits(embeddings > 0, axis=1)
+    binary = (np.packbits(embeddings > 0, axis=1) - 128).astype(np.int8)
+    for packed in (ubinary, binary):
+        codes = Codes.from_binary_embeddings(packed)
+        assert codes.signs().tolist() == np.where(embeddings > 0, 1, -1).tolist()
+
+
+@pytest.mark.parametrize(
+    "values", [np.ones((2, 4)), np.ones(4, np.uint8), np.ones((2, 0), np.int8), [[1, 2]]]
+)
+def test_other_arrays_are_not_binary_embeddings(values):
+    with pytest.raises(ValueError, match="binary embeddings must be uint8 or int8 of shape"):
+        Codes.from_binary_embeddings(values)

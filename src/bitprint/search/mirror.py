@@ -172,7 +172,10 @@ class Mirror:
     def records(self, ids: Ids) -> Records:
         """Return the records of ids."""
         with self._lock, self._reading():
-            return record_rows.read_at(self._file, self._positions(ids), self.header.record)
+            positions, width = self._positions(ids), self.header.record
+            if not width:
+                return np.empty((len(positions), 0), np.uint8)
+            return record_rows.read_at(self._file, positions, width)
 
     def _label_bitmap(self, label: str) -> NDArray[np.uint8]:
         """Return one bit per position, set if the code has the label."""

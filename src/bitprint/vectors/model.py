@@ -107,7 +107,8 @@ class VectorModel:
         if len(sample) < 2:
             raise ValueError(f"{place}: learning needs at least 2 vectors, got {len(sample)}")
         keeper = fit_keeper(keep, sample)
-        # SBLSH is orthogonal within blocks of d bits; see docs/embeddings.md for a comparison.
+        # The directions of SBLSH are orthogonal in blocks of d bits, which finds more neighbors
+        # than independent directions.
         name = method or ("itq" if bits <= sample.shape[1] else "sblsh")
         hasher = create(name, bits, **options)
         if not isinstance(hasher, FeatureHasher) or hasher.supervision == "labels":

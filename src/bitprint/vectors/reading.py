@@ -200,8 +200,10 @@ class _Parquet(Source):
     def _file(self) -> Any:
         # Without pre_buffer, batches are read one by one; otherwise a whole row group is.
         try:
-            return self._pyarrow.ParquetFile(self._path, pre_buffer=False, buffer_size=1 << 20)
-        except self._pyarrow.lib.ArrowInvalid as error:
+            return self._pyarrow.parquet.ParquetFile(
+                self._path, pre_buffer=False, buffer_size=1 << 20
+            )
+        except self._pyarrow.ArrowInvalid as error:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> ValueError:
@@ -215,7 +217,7 @@ class _Parquet(Source):
             while True:
                 try:
                     batch = next(batches, None)
-                except (self._pyarrow.lib.ArrowException, OSError) as error:
+                except (self._pyarrow.ArrowException, OSError) as error:
                     raise self._damaged(error) from error
                 if batch is None:
                     return
@@ -254,7 +256,7 @@ class _Parquet(Source):
         with self._file() as file:
             try:
                 values = file.read(columns=[column], use_threads=False).column(0)
-            except (self._pyarrow.lib.ArrowException, OSError) as error:
+            except (self._pyarrow.ArrowException, OSError) as error:
                 raise self._damaged(error) from error
         if values.null_count:
             raise ValueError(f"{self._path}: the column {column!r} has rows without an id")
@@ -438,7 +440,8 @@ def _checked_ids(place: str, values: IdList) -> Ids:
 
 def _import_pyarrow(path: Path) -> Any:
     try:
-        from pyarrow import parquet
+        import pyarrow
+        import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise ValueError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from error
-    return parquet
+    return pyarrow
