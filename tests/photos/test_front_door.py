@@ -39,7 +39,10 @@ def paths_by_brute_force(photos, outputs, k):
     return [(ids[row], int(distances[row])) for row in order]
 
 
-@pytest.mark.parametrize(("count", "model"), [(5, "ITQ, 256 bits, on efficientnet-lite0"), (150, "ITQ, 256 bits, on pixels")])
+@pytest.mark.parametrize(
+    ("count", "model"),
+    [(5, "ITQ, 256 bits, on efficientnet-lite0"), (150, "ITQ, 256 bits, on pixels")],
+)
 def test_four_lines_work_with_few_images_and_with_many(home, count, model, monkeypatch):
     monkeypatch.setattr(choosing, "FEATURES", "pixels")  # quick to compute
     monkeypatch.setattr(choosing, "FEW", 100)

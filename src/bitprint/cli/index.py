@@ -1,4 +1,4 @@
-"""`bitprint index add | sync | remove | info | compact | copy`."""
+"""`bitprint index add | sync | remove | info | compact | copy | export`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from bitprint.cli._printing import print_about
 from bitprint.cli._shared import (
     IndexArgument,
     JsonOption,
+    counted,
     list_skipped,
     note,
+    output,
     progress_bar,
     resume_hint,
 )
@@ -182,6 +184,32 @@ def copy(
         "checksum": copied.checksum,
     }
     print_about(about, as_json)
+
+
+@app.command()
+def export(
+    index: IndexArgument,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="file to write: .faiss, .usearch, .parquet, .npy or .copy (pgvector)",
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Write the codes and ids to a file of another program; the suffix names the format."""
+    from bitprint.search.exporting import export_codes
+    from bitprint.search.stores import open_index
+
+    with open_index(index) as opened:
+        with progress_bar("exporting") as progress:
+            export_codes(opened, file, progress=progress)
+        about = {"codes": len(opened), "bits": opened.bits, "file": str(file)}
+    if as_json:
+        output.print_json(data=about, ensure_ascii=True)
+    else:
+        note(f"wrote {counted(about['codes'], 'code')} of {opened.bits} bits to {file}")
 
 
 def _inspect(path: str, compact: bool = False) -> dict[str, Any]:

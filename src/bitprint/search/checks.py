@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bitprint.codes import Codes, as_codes, check_bits
 from bitprint.search.details import Item, as_items
 from bitprint.search.ids import Ids, as_ids, first_repeated, ids_after, kind_of, largest_number
@@ -94,3 +97,18 @@ def check_kind(place: object, kind: str | None, ids: Ids) -> None:
     """Raise ValueError if `ids` are integers in an index of strings, or the reverse."""
     if kind not in (None, kind_of(ids)):
         raise ValueError(f"{place}: this index has {kind} ids, got {kind_of(ids)} ids")
+
+
+def check_records(place: object, width: int, count: int, records: NDArray[Any] | None) -> None:
+    """Raise ValueError unless there is one record of `width` bytes per code, or none if it is 0."""
+    if records is None:
+        if width:
+            raise ValueError(
+                f"{place}: this index stores {width} bytes with each code, and got codes alone; "
+                "for vectors use bp.VectorIndex or `bitprint vectors add`"
+            )
+    elif records.dtype != np.uint8 or records.shape != (count, width):
+        raise ValueError(
+            f"{place}: records of this index must be uint8 of shape ({count}, {width}), "
+            f"got {records.dtype} of shape {records.shape}"
+        )

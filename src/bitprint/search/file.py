@@ -12,6 +12,8 @@ details
     Paths and labels, 512 codes per row, for the chunks that have any.
 attachments
     Named bytes stored with the codes, such as the model; created with the first attachment.
+records
+    Bytes of a fixed length for each code, by its position; only in indexes created with records.
 
 Every row has a checksum, and the header stores the expected totals, so that damage is detected
 before damaged data is searched.
@@ -43,7 +45,7 @@ from bitprint.utils.locking import locked
 
 _FORMAT = "bitprint.index"
 _VERSION = 2
-_READABLE = ("1", "2")  # files of version 1 contain no ranges of ids
+_READABLE = ("1", "2")  # files of version 1 contain no ranges of ids and no records
 _MAGIC = b"SQLite format 3\0"
 _FUNCTIONS = ("coalesce", "count", "length", "sum")
 
@@ -99,7 +101,7 @@ class IndexHeader:
 
     Every write increments `generation`; `compacted` is the last generation that moved codes to new
     positions. `total` is the number of positions, `live` the number of codes that are not removed,
-    and `attached` the number of attachments.
+    `attached` the number of attachments, and `record` the number of bytes of each record.
     """
 
     bits: int
@@ -110,6 +112,7 @@ class IndexHeader:
     total: int = 0
     live: int = 0
     attached: int = 0
+    record: int = 0
 
 
 class IndexFile:
@@ -494,7 +497,7 @@ def _write_header(db: sqlite3.Connection, header: IndexHeader) -> None:
 
 def _is_valid(header: IndexHeader) -> bool:
     """Return whether the fields are consistent; a crafted file may have a valid checksum."""
-    names = ("bits", "generation", "compacted", "total", "live", "attached")
+    names = ("bits", "generation", "compacted", "total", "live", "attached", "record")
     numbers = [getattr(header, name) for name in names]
     return (
         all(type(number) is int and 0 <= number < 2**63 for number in numbers)

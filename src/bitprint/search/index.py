@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitprint.codes import Codes, CodesLike
 from bitprint.search import attachments as attached
 from bitprint.search import numpy_scan
+from bitprint.search import records as record_rows
 from bitprint.search.checks import add_numbered, check_batch, check_codes, check_length
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
@@ -82,6 +85,7 @@ class Index(Closable):
         self.path = mirror.path
         self.bits = mirror.header.bits
         self.model = mirror.header.model
+        self.record_bytes = mirror.header.record
 
     @classmethod
     def create(
@@ -91,6 +95,7 @@ class Index(Closable):
         *,
         model: str | None = None,
         attachments: Mapping[str, bytes] | None = None,
+        record_bytes: int = 0,
         timeout: float = 30.0,
     ) -> Index:
         """Create an empty index at a path that does not exist yet.
@@ -105,12 +110,21 @@ class Index(Closable):
             Identity of the hasher that computes the codes.
         attachments : dict of str to bytes, optional
             Attachments to store from the beginning, see `attach`.
+        record_bytes : int, default=0
+            Number of bytes to store with each code, see `records`.
         timeout : float, default=30.0
             Seconds to wait for another writer before TimeoutError is raised.
         """
         contents = attachments or {}
-        header = IndexHeader(check_length(bits), model, attached=len(contents))
-        fill = partial(attached.write, contents=contents) if contents else None
+        record = check_whole("record_bytes", record_bytes, 0)
+        header = IndexHeader(check_length(bits), model, attached=len(contents), record=record)
+
+        def fill(db: sqlite3.Connection) -> None:
+            if contents:
+                attached.write(db, contents)
+            if record:
+                record_rows.create(db)
+
         IndexFile.create(Path(path), header, fill)
         return cls.open(path, timeout=timeout)
 
@@ -159,6 +173,7 @@ class Index(Closable):
         codes: CodesLike | None = None,
         paths: Iterable[str | os.PathLike[str] | None] | None = None,
         labels: Iterable[Iterable[str]] | None = None,
+        records: NDArray[np.uint8] | None = None,
     ) -> None:
         """Add codes in one durable transaction: all of them or, on an error, none.
 
@@ -178,6 +193,8 @@ class Index(Closable):
             The file of each image.
         labels : iterable of iterables of str, length N, optional
             The labels of each image: none, one or several.
+        records : ndarray of uint8, shape (N, record_bytes), optional
+            The bytes to store with each code, in an index that was created with `record_bytes`.
 
         Examples
         --------
@@ -195,7 +212,7 @@ class Index(Closable):
             return
         new, codes, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
         if len(new):
-            self._mirror.add(new, codes.packed, items)
+            self._mirror.add(new, codes.packed, items, records)
 
     def remove(self, ids: IdList) -> None:
         """Remove codes in one durable transaction: all of them or, if an id is unknown, none.
@@ -337,6 +354,24 @@ class Index(Closable):
     def codes(self, ids: IdList) -> Codes:
         """Return the code of each id, in order."""
         return Codes(self._mirror.packed(as_ids(ids)), self.bits)
+
+    def records(self, ids: IdList) -> NDArray[np.uint8]:
+        """Return the record of each id, in order, shape (N, record_bytes).
+
+        Only the records of these ids are read from the file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> codes = Codes.from_signs([[1, 1, 1, -1], [-1, 1, -1, -1]])
+        >>> sizes = np.array([1024, 65536], "<u4")[:, None].view(np.uint8)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Index.create(f"{folder}/photos.bp", bits=4, record_bytes=4) as index:
+        ...         index.add(["a", "b"], codes, records=sizes)
+        ...         index.records(["b"]).view("<u4").tolist()
+        [[65536]]
+        """
+        return self._mirror.records(as_ids(ids))
 
     def labels(self) -> list[str]:
         """Return the names of the labels in use, sorted."""

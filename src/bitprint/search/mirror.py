@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.search import attachments, chunks, details
-from bitprint.search.checks import check_kind
+from bitprint.search import records as record_rows
+from bitprint.search.checks import check_kind, check_records
 from bitprint.search.closing import on_error
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.errors import is_closed, no_such_id
 from bitprint.search.file import IndexFile, IndexHeader
 from bitprint.search.ids import Ids, Positions, ids_after, kind_of
 from bitprint.search.memory import Memory, Snapshot
+from bitprint.search.records import Records
 
 _CACHED_LABELS = 8  # bitmaps of one bit per code
 
@@ -61,13 +63,22 @@ class Mirror:
             self._refresh()
             return self.header.live
 
-    def add(self, ids: Ids, packed: chunks.Packed, items: Sequence[Item] | None) -> None:
+    def add(
+        self,
+        ids: Ids,
+        packed: chunks.Packed,
+        items: Sequence[Item] | None,
+        records: Records | None = None,
+    ) -> None:
         """Append codes, and mark earlier codes with the same ids as removed."""
         with self._lock, self._writing() as header:
             check_kind(self.path, header.kind, ids)
+            check_records(self.path, header.record, len(ids), records)
             replaced = self._memory.find(ids)
             replaced = replaced[replaced >= 0]
             chunks.append(self._file, header.total, packed, ids, items)
+            if records is not None:
+                record_rows.append(self._file, header.total, records)
             self._mark_removed(replaced)
             self._write_next_header(
                 kind=kind_of(ids),
@@ -92,6 +103,8 @@ class Mirror:
                 )
             with self._writing() as header:
                 chunks.rewrite(self._file, header, self._memory.chunks, self._memory.alive)
+                if header.record:
+                    record_rows.rewrite(self._file, self._memory.alive)
                 self._write_next_header(compacted=header.generation + 1, total=header.live)
             self._file.merge_log()
 
@@ -168,6 +181,14 @@ class Mirror:
                 codes = self._memory.snapshot()
                 alive = np.unpackbits(self._label_bitmap(label), count=codes.count)
                 return replace(codes, alive=alive if codes.alive is None else alive & codes.alive)
+
+    def records(self, ids: Ids) -> Records:
+        """Return the records of ids."""
+        with self._lock, self._reading():
+            positions, width = self._positions(ids), self.header.record
+            if not width:
+                return np.empty((len(positions), 0), np.uint8)
+            return record_rows.read_at(self._file, positions, width)
 
     def _label_bitmap(self, label: str) -> NDArray[np.uint8]:
         """Return one bit per position, set if the code has the label."""
