@@ -18,8 +18,8 @@ from bitprint.nets import backbone_kind
 from bitprint.supervision import class_count, has_several_labels, similarity
 from bitprint.training.state import State
 
-OVER_FEATURES, SEVERAL_OVER_FEATURES = 0.03, 0.1
-"""Factors on eta over features: where every image has one label, and otherwise."""
+SEVERAL_OVER_FEATURES = 0.1
+"""Factor on eta over features if some image has several labels."""
 
 MOST_WEIGHT, MOST_OVER_FEATURES = 10.0, 1000.0
 """Largest weight of an image of a small class, where one of the largest class has weight 1."""
@@ -106,6 +106,7 @@ class DSDH(DeepHasher):
         mu: float | None = None,
         nu: float | None = None,
         eta: float | None = None,
+        codes_after: int | None = None,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(bits, **common)
@@ -113,6 +114,7 @@ class DSDH(DeepHasher):
         self.mu = mu
         self.nu = nu
         self.eta = eta
+        self.codes_after = codes_after
 
     def weights(
         self, count: int, classes: int = 10, *, several: bool = False
@@ -136,7 +138,7 @@ class DSDH(DeepHasher):
         if (self.mode or self.tuned[self.recipe]["mode"]) == "balanced":
             eta = count * math.sqrt(self.bits) / 100
             if self._over_features():
-                eta *= SEVERAL_OVER_FEATURES if several else OVER_FEATURES
+                eta *= SEVERAL_OVER_FEATURES if several else min(1.0, (16 / self.bits) ** 2)
             # The classifier decides bit k while eta |u| < mu |w_k|^2, and the c entries of w_k are
             # of order 1 / max(K, c).
             mu = eta * max(10, classes, self.bits**2 / 50)
@@ -161,6 +163,8 @@ class DSDH(DeepHasher):
             apart = separated_codes(state.classes.shape[1], self.bits, generator).to(codes)
             summed = state.classes.to(codes) @ apart
             codes = torch.where(summed == 0, codes, sgn(summed))
+            if self._epochs_without_codes(state):
+                state.tensors["epochs"] = torch.zeros((), dtype=torch.int64, device=state.device)
         state.tensors["B"] = codes
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
@@ -173,15 +177,18 @@ class DSDH(DeepHasher):
             return pairwise_parts(outputs, rows, codes, eta, state)
         outputs, kinds = outputs.tanh(), state.tensors["kinds"]
         weights = state.tensors.get("weights")
+        if "epochs" in state.tensors:
+            eta = eta * (state.tensors["epochs"] >= self._epochs_without_codes(state))
         if weights is None:  # several labels per image: a lower slope is no gain there
             return pairwise_parts(outputs, rows, codes, eta, state, kinds=kinds)
-        slope = min(1.0, 6 / self.bits)  # where codes agree t is K / 2, and settled long before
         return pairwise_parts(
-            outputs, rows, codes, eta, state, slope=slope, weights=weights, kinds=kinds
+            outputs, rows, codes, eta, state, slope=self._slope(), weights=weights, kinds=kinds
         )
 
     def after_epoch(self, state: State) -> dict[str, float]:
         """W in closed form, then B by coordinate descent, over the whole training set."""
+        if "epochs" in state.tensors:
+            self._count_epoch(state)
         mu, nu, eta = self._weights_of(state)
         outputs, codes, classes = state.tensors["U"], state.tensors["B"], state.classes
         weights = state.tensors.get("weights")
@@ -206,6 +213,28 @@ class DSDH(DeepHasher):
     def _weights_of(self, state: State) -> tuple[float, float, float]:
         several = self.mode == "balanced" and "weights" not in state.tensors
         return self.weights(len(state), state.classes.shape[1], several=several)
+
+    def _epochs_without_codes(self, state: State) -> int:
+        """Return after how many epochs B starts from the outputs; 0 if it starts from the labels."""
+        if self.mode != "balanced" or "weights" not in state.tensors:
+            return 0
+        if self.codes_after is not None:
+            return self.codes_after
+        assert self.training is not None
+        return self.training.epochs // 5 if self._over_features() else 0
+
+    def _count_epoch(self, state: State) -> None:
+        """Start B from the outputs of the network if this is the epoch for it."""
+        state.tensors["epochs"] = state.tensors["epochs"] + 1
+        if int(state.tensors["epochs"]) == self._epochs_without_codes(state):
+            outputs, classes = state.tensors["U"], state.classes
+            sizes = classes.sum(dim=0).clamp(min=1)
+            means = classes.t() @ outputs / sizes[:, None]
+            summed = classes @ codes_near(means)
+            state.tensors["B"] = torch.where(summed == 0, sgn(outputs), summed)
+
+    def _slope(self) -> float:
+        return min(1.0, 6 / self.bits)  # where codes agree t is K / 2, and settled long before
 
     def _most_weight(self) -> float:
         return MOST_OVER_FEATURES if self._over_features() else MOST_WEIGHT
@@ -312,6 +341,45 @@ def separated_codes(count: int, bits: int, generator: torch.Generator) -> Tensor
     """
     pool = torch.randint(0, 2, (4096, bits), generator=generator, dtype=torch.float64) * 2 - 1
     return choose_apart(pool, count)
+
+
+def codes_near(means: Tensor, sweeps: int = 5) -> Tensor:
+    """Codes of classes, shape (c, K), that are near to mean outputs and far apart from each other.
+
+    They minimize ``sum_ij e^-d_ij - sum_i b_i . m_i / 5`` by coordinate descent, where d_ij is the
+    distance of two codes: each class in turn takes the best of the signs of its mean with any of
+    its six least certain bits changed, until none changes or for so many sweeps.
+
+    Parameters
+    ----------
+    means : Tensor, shape (c, K)
+        Mean outputs of the classes, within -1 and 1.
+    sweeps : int
+
+    Examples
+    --------
+    >>> codes_near(torch.tensor([[0.9, 0.8, 0.7], [0.9, 0.1, 0.2], [-0.1, -0.6, -0.9]]))
+    tensor([[ 1.,  1., -1.],
+            [ 1., -1.,  1.],
+            [-1., -1., -1.]])
+    """
+    bits = means.shape[1]
+    codes = sgn(means)
+    uncertain = means.abs().argsort(dim=1)[:, :6]
+    count = uncertain.shape[1]
+    place = torch.arange(2**count, device=means.device)[:, None]
+    flips = 1 - 2 * (place >> torch.arange(count, device=means.device) & 1).to(means.dtype)
+    for _ in range(sweeps):
+        before = codes.clone()
+        for number, mean in enumerate(means):
+            choices = sgn(mean).repeat(2**count, 1)
+            choices[:, uncertain[number]] *= flips
+            near = ((choices @ codes.t() - bits) / 2).exp()
+            near[:, number] = 0
+            codes[number] = choices[(2 * near.sum(dim=1) - choices @ mean / 5).argmin()]
+        if torch.equal(codes, before):
+            break
+    return codes
 
 
 def codes_per_label(codes: Tensor, labels: Tensor) -> float:
