@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import torch
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from bitprint.methods.dpsh import pairwise_parts
 from bitprint.nets import backbone_kind
 from bitprint.supervision import class_count, has_several_labels, similarity
 from bitprint.training.state import State
+from bitprint.utils.arguments import check_whole
 
 SEVERAL_OVER_FEATURES = 0.1
 """Factor on eta over features if some image has several labels."""
@@ -55,7 +56,7 @@ class DSDH(DeepHasher):
         not pulled back. Similar and dissimilar pairs have equal weight in sum (see
         `pair_weights`): with 100 classes only one pair in 100 is similar. B starts from
         well-separated codes of the classes (see `separated_codes`); for several labels from the
-        sign of their sum. Where no image has several labels, log(1 + e^(a t)) / a with
+        sign of their sum; over features later, see `codes_after`. Where no image has several labels, log(1 + e^(a t)) / a with
         a = min(1, 6 / K) replaces log(1 + e^t), so that the loss of long codes does not saturate
         too soon, and an image has a weight of one over the size of its class in every sum over
         images. That weight is at most 10 times that of an image of the largest class, or 1,000
@@ -65,8 +66,13 @@ class DSDH(DeepHasher):
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
         whatever the size of the training set, mu is eta times the largest of 10, the number of
-        classes and K^2 / 50, and nu is mu / 10. Over features eta is multiplied by 0.03, or by 0.1
-        if some image has several labels.
+        classes and K^2 / 50, and nu is mu / 10. Over features eta is multiplied by (16 / K)^2 if
+        K > 16, or by 0.1 if some image has several labels.
+    codes_after : int, optional
+        With "balanced" and one label per image, the number of epochs in which the network learns
+        from pairs alone. Then B starts again, from codes near to the mean outputs of the classes
+        and apart from each other (see `codes_near`). By default a fifth of all epochs over
+        features, and 0 for images.
     **common
         As in `DeepHasher`.
 
@@ -163,7 +169,7 @@ class DSDH(DeepHasher):
             apart = separated_codes(state.classes.shape[1], self.bits, generator).to(codes)
             summed = state.classes.to(codes) @ apart
             codes = torch.where(summed == 0, codes, sgn(summed))
-            if self._epochs_without_codes(state):
+            if self._first_epochs(state):
                 state.tensors["epochs"] = torch.zeros((), dtype=torch.int64, device=state.device)
         state.tensors["B"] = codes
 
@@ -171,14 +177,15 @@ class DSDH(DeepHasher):
         """The terms of the objective that the network sees, for one batch."""
         if self.mode == "authors":
             self._solve_batch(outputs.detach(), rows, state)
+        eta: float | Tensor
         _, _, eta = self._weights_of(state)
         codes = state.tensors["B"][rows]
         if self.mode != "balanced":
             return pairwise_parts(outputs, rows, codes, eta, state)
         outputs, kinds = outputs.tanh(), state.tensors["kinds"]
         weights = state.tensors.get("weights")
-        if "epochs" in state.tensors:
-            eta = eta * (state.tensors["epochs"] >= self._epochs_without_codes(state))
+        if "epochs" in state.tensors:  # a tensor: the number is not read from the device
+            eta = eta * (state.tensors["epochs"] >= self._first_epochs(state))
         if weights is None:  # several labels per image: a lower slope is no gain there
             return pairwise_parts(outputs, rows, codes, eta, state, kinds=kinds)
         return pairwise_parts(
@@ -188,7 +195,7 @@ class DSDH(DeepHasher):
     def after_epoch(self, state: State) -> dict[str, float]:
         """W in closed form, then B by coordinate descent, over the whole training set."""
         if "epochs" in state.tensors:
-            self._count_epoch(state)
+            self._start_codes(state)
         mu, nu, eta = self._weights_of(state)
         outputs, codes, classes = state.tensors["U"], state.tensors["B"], state.classes
         weights = state.tensors.get("weights")
@@ -214,24 +221,27 @@ class DSDH(DeepHasher):
         several = self.mode == "balanced" and "weights" not in state.tensors
         return self.weights(len(state), state.classes.shape[1], several=several)
 
-    def _epochs_without_codes(self, state: State) -> int:
-        """Return after how many epochs B starts from the outputs; 0 if it starts from the labels."""
-        if self.mode != "balanced" or "weights" not in state.tensors:
-            return 0
+    def _first_epochs(self, state: State) -> int:
+        """Return the number of epochs before B starts."""
         if self.codes_after is not None:
             return self.codes_after
-        assert self.training is not None
-        return self.training.epochs // 5 if self._over_features() else 0
+        if self.mode != "balanced" or "weights" not in state.tensors or not self._over_features():
+            return 0
+        return (self.training or self.default_training).epochs // 5
 
-    def _count_epoch(self, state: State) -> None:
-        """Start B from the outputs of the network if this is the epoch for it."""
+    def _start_codes(self, state: State) -> None:
+        """Count the epoch, and start B from the outputs of the network if it is time."""
         state.tensors["epochs"] = state.tensors["epochs"] + 1
-        if int(state.tensors["epochs"]) == self._epochs_without_codes(state):
+        if int(state.tensors["epochs"]) == self._first_epochs(state):
             outputs, classes = state.tensors["U"], state.classes
             sizes = classes.sum(dim=0).clamp(min=1)
-            means = classes.t() @ outputs / sizes[:, None]
-            summed = classes @ codes_near(means)
-            state.tensors["B"] = torch.where(summed == 0, sgn(outputs), summed)
+            own = classes @ codes_near(classes.t() @ outputs / sizes[:, None])
+            state.tensors["B"] = torch.where(own == 0, sgn(outputs).to(own), own)
+
+    def _own_options(self) -> dict[str, Any]:
+        """Leave out `codes_after` by default: runs stored before it was an option resume."""
+        options = super()._own_options()
+        return {name: v for name, v in options.items() if (name, v) != ("codes_after", None)}
 
     def _slope(self) -> float:
         return min(1.0, 6 / self.bits)  # where codes agree t is K / 2, and settled long before
@@ -259,6 +269,10 @@ class DSDH(DeepHasher):
         mu, nu, eta = self.weights(
             len(labels), class_count(labels), several=has_several_labels(labels)
         )
+        if self.codes_after is not None:
+            check_whole("codes_after", self.codes_after, 0)
+        if self.codes_after and (self.mode != "balanced" or has_several_labels(labels)):
+            raise ValueError("codes_after needs mode='balanced' and one label per image")
         check_weights(mu=mu, nu=nu)
         check_weights(eta=eta, zero=True)
 
@@ -364,7 +378,8 @@ def codes_near(means: Tensor, sweeps: int = 5) -> Tensor:
             [-1., -1., -1.]])
     """
     bits = means.shape[1]
-    codes = sgn(means)
+    signs = sgn(means).to(means)
+    codes = signs.clone()
     uncertain = means.abs().argsort(dim=1)[:, :6]
     count = uncertain.shape[1]
     place = torch.arange(2**count, device=means.device)[:, None]
@@ -372,7 +387,7 @@ def codes_near(means: Tensor, sweeps: int = 5) -> Tensor:
     for _ in range(sweeps):
         before = codes.clone()
         for number, mean in enumerate(means):
-            choices = sgn(mean).repeat(2**count, 1)
+            choices = signs[number].repeat(2**count, 1)
             choices[:, uncertain[number]] *= flips
             near = ((choices @ codes.t() - bits) / 2).exp()
             near[:, number] = 0
