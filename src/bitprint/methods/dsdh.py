@@ -56,12 +56,12 @@ class DSDH(DeepHasher):
         not pulled back. Similar and dissimilar pairs have equal weight in sum (see
         `pair_weights`): with 100 classes only one pair in 100 is similar. B starts from
         well-separated codes of the classes (see `separated_codes`); for several labels from the
-        sign of their sum; over features later, see `codes_after`. Where no image has several labels, log(1 + e^(a t)) / a with
-        a = min(1, 6 / K) replaces log(1 + e^t), so that the loss of long codes does not saturate
-        too soon, and an image has a weight of one over the size of its class in every sum over
-        images. That weight is at most 10 times that of an image of the largest class, or 1,000
-        times over features: a network of two layers learns a class of two images, a whole network
-        may fail to train.
+        sign of their sum; over features later, see `codes_after`. Where no image has several
+        labels, log(1 + e^(a t)) / a with a = min(1, 6 / K) replaces log(1 + e^t), so that the loss
+        of long codes does not saturate too soon, and an image has a weight of one over the size of
+        its class in every sum over images. That weight is at most 10 times that of an image of the
+        largest class, or 1,000 times over features: a network of two layers learns a class of two
+        images, a whole network may fail to train.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
