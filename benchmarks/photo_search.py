@@ -64,8 +64,8 @@ def main() -> None:
     if given.learn_from:
         order = rng.permutation(len(images))
         others = features[order[len(order) // 2 :]]
-        rows = order[: len(order) // 2]
-        images, features = images.subset(rows), features[rows]
+        searched = order[: len(order) // 2]
+        images, features = images.subset(searched), features[searched]
     queries = np.sort(rng.permutation(len(images))[: given.queries])
     models: list[tuple[str, Hasher]] = [(name, bp.load(name)) for name in INCLUDED]
     if others is None:
@@ -150,7 +150,8 @@ def cosines_of_bytes(features: Floats, queries: NDArray[np.int64]) -> Floats:
 
 def normalized(features: Floats) -> Floats:
     """Divide rows by their length."""
-    return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features / np.maximum(lengths, 1e-12), np.float32)
 
 
 if __name__ == "__main__":

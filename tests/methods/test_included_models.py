@@ -10,7 +10,6 @@ from bitprint.methods._store import PUBLISHED, find_model, read_description
 from bitprint.photos import Photos
 from bitprint.photos.encoder import Encoder
 
-
 MODELS = {"coco-64": 64, "photos-256": 256}
 
 

@@ -103,7 +103,7 @@ class Mirror:
                 )
             with self._writing() as header:
                 chunks.rewrite(self._file, header, self._memory.chunks, self._memory.alive)
-                if header.record:
+                if header.record and self._memory.alive is not None:
                     record_rows.rewrite(self._file, self._memory.alive)
                 self._write_next_header(compacted=header.generation + 1, total=header.live)
             self._file.merge_log()
