@@ -258,7 +258,7 @@ class Kernel:
         ]
         for part in work:
             part.result()
-        return product * self._unit
+        return product.astype(float) * self._unit
 
 
 @njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, cache=True)
