@@ -50,9 +50,11 @@ if TYPE_CHECKING:  # for editors and type checkers; a method that is missing her
     from bitprint.methods.lfh import LFH as LFH
     from bitprint.methods.lsh import LSH as LSH
     from bitprint.methods.mihash import MIHash as MIHash
+    from bitprint.methods.nested_itq import NestedITQ as NestedITQ
     from bitprint.methods.ninh import NINH as NINH
     from bitprint.methods.nmlsh import NMLSH as NMLSH
     from bitprint.methods.oph import OPH as OPH
+    from bitprint.methods.rabitq import RaBitQ as RaBitQ
     from bitprint.methods.sblsh import SBLSH as SBLSH
     from bitprint.methods.sdh import SDH as SDH
     from bitprint.methods.sh import SH as SH

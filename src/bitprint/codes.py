@@ -154,6 +154,29 @@ class Codes:
         ones = np.unpackbits(self.packed, axis=1, count=self.bits).view(np.int8)
         return (2 * ones - 1).astype(np.int8, copy=False)
 
+    def prefix(self, bits: int) -> Codes:
+        """Return the first bits of each code.
+
+        They are codes of their own if a method orders its bits, such as `NestedITQ`.
+
+        Parameters
+        ----------
+        bits : int
+            From 1 to the code length.
+
+        Examples
+        --------
+        >>> codes = Codes.from_signs([[1, -1, 1], [1, 1, 1]])
+        >>> codes.prefix(2).signs().tolist()
+        [[1, -1], [1, 1]]
+        """
+        bits = check_bits(bits)
+        if bits > self.bits:
+            raise ValueError(f"codes of {self.bits} bits have no prefix of {bits} bits")
+        packed = self.packed[:, : -(-bits // 8)].copy()
+        packed[:, -1] &= 0xFF << (-bits % 8) & 0xFF
+        return Codes(packed, bits)
+
     def hamming(self, other: Codes) -> NDArray[np.int32]:
         """Return all Hamming distances to other codes, shape (len(self), len(other)).
 

@@ -32,7 +32,7 @@ def test_neighbors_are_mostly_of_the_same_class(name):
 @pytest.mark.parametrize("bits", [1, 40, 128])
 def test_any_number_of_bits_or_an_error(name, bits):
     hasher = bp.create(name, bits)
-    if name in ("itq", "pcah", "pca-rr") and bits > FEATURES.shape[1]:
+    if name in ("itq", "nested-itq", "pcah", "pca-rr") and bits > FEATURES.shape[1]:
         with pytest.raises(ValueError, match="bits must be at most the number of features"):
             hasher.fit(FEATURES, LABELS)
     else:

@@ -174,12 +174,9 @@ def test_the_slack_bounds_the_integer_cost(bits, kind, seed):
     rng = np.random.default_rng(seed)
     projections = random_projections(rng, 6, bits, (), kind=kind)
     magnitudes = np.abs(fixed_point(projections)[0])
-    planes, steps, slacks = projected._quantize(magnitudes)
-    ones = np.unpackbits(
-        np.ascontiguousarray(planes.transpose(2, 0, 1)).view(np.uint8), axis=2, bitorder="little"
-    )
-    levels = (ones * 2 ** np.arange(projected_kernels.PLANES)[:, None, None]).sum(axis=0)
-    excess = levels - projected._by_bit_of_word(magnitudes) / steps[:, None]
+    levels, steps, slacks = projected.quantize(magnitudes)
+    assert levels.max(initial=0) < 2**projected_kernels.PLANES
+    excess = levels - magnitudes / steps[:, None]
     worst = np.maximum(excess, 0).sum(axis=1)
     assert np.all(worst <= slacks)
     assert np.all(slacks <= worst + 2e-6)

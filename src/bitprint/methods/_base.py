@@ -340,11 +340,7 @@ class FeatureHasher(Hasher):
 
     def project(self, data: Data) -> NDArray[np.float32]:
         """Return real-valued outputs, shape (N, K); their signs are the codes."""
-        self._check_fitted()
-        # Models of earlier versions have no input_shape_.
-        shape = getattr(self, "input_shape_", (self.n_features_in_,))
-        features = _vectors(read_inputs(data, shape)[0])
-        self._check_columns(data, features, reset=False)
+        features = self._features(data)
         # In blocks, because a kernel matrix can be wider than the features.
         outputs = np.empty((len(features), self.bits), np.float32)
         for start in range(0, len(features), _BLOCK):
@@ -357,6 +353,15 @@ class FeatureHasher(Hasher):
 
         `fit` calls this method. Callers can use it before they compute features.
         """
+
+    def _features(self, data: Data) -> NDArray[np.float32]:
+        """Return the feature vectors of the input of a fitted hasher, shape (N, d)."""
+        self._check_fitted()
+        # Models of earlier versions have no input_shape_.
+        shape = getattr(self, "input_shape_", (self.n_features_in_,))
+        features = _vectors(read_inputs(data, shape)[0])
+        self._check_columns(data, features, reset=False)
+        return features
 
     def _check_columns(self, data: Data, features: NDArray[np.float32], *, reset: bool) -> None:
         """Store the number and names of the columns if `reset`, else compare with them."""

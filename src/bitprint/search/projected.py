@@ -5,6 +5,8 @@ The score of a code, a vector of -1 and +1, is its inner product with the projec
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,17 +69,19 @@ def nearest_projected(
     if projections.ndim != 2:
         raise ValueError(f"projections must have shape (Q, K), got {projections.shape}")
     values, units = fixed_point(check_projections(projections, projections.shape[1]))
-    signs, planes, marks = check_arrays(_packed(values >= 0), planes, count, alive)
+    signs, planes, marks = check_arrays(
+        as_words(np.packbits(values >= 0, axis=1)), planes, count, alive
+    )
     magnitudes = np.abs(values)
-    levels, steps, slacks = _quantize(magnitudes)
-    ordered = _by_bit_of_word(magnitudes)
+    levels, steps, slacks = quantize(magnitudes)
+    ordered, levels = _by_bit_of_word(magnitudes), _by_bit_of_word(levels)
     cores = thread_count()
 
     def scan(rows: slice, codes: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return scan_projected(
             signs[rows],
-            levels[rows],
             ordered[rows],
+            levels[rows],
             steps[rows],
             slacks[rows],
             planes,
@@ -106,13 +110,9 @@ def warm_up() -> None:
     nearest_projected(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.uint64), 1, 1, None)
 
 
-def _packed(ones: NDArray[np.bool_] | NDArray[np.uint8]) -> Words:
-    return as_words(np.packbits(ones, axis=1))
-
-
-def _quantize(
+def quantize(
     magnitudes: NDArray[np.int64],
-) -> tuple[Words, NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64]]:
     """Return levels, steps and slacks for `scan_projected`.
 
     The level c of a magnitude a is at most 2^PLANES - 1. The slack is the sum of all c - a / step
@@ -132,10 +132,10 @@ def _quantize(
     scaled = magnitudes / steps[:, None]
     levels = np.minimum(np.rint(scaled), highest).astype(np.uint8)
     slacks = np.maximum(levels - scaled, 0).sum(axis=1) + _ROUNDING
-    return np.stack([_packed(levels >> bit & 1) for bit in range(PLANES)], axis=2), steps, slacks
+    return levels, steps, slacks
 
 
-def _by_bit_of_word(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _by_bit_of_word(values: NDArray[Any]) -> NDArray[Any]:
     """Reorder (Q, K) values from the order of bits in bytes to that of bits in words."""
     padded = np.pad(values, ((0, 0), (0, -values.shape[1] % 64)))
     bytewise = padded.reshape(len(values), padded.shape[1] // 8, 8)
