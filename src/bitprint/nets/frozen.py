@@ -58,9 +58,7 @@ class Convolution:
                 inputs, self._weight, self._bias, *self._sizes, activation, limits, ""
             )
             return fused
-        out = functional.conv2d(
-            inputs, self._weight, self._bias, stride, padding, dilation, groups
-        )
+        out = functional.conv2d(inputs, self._weight, self._bias, stride, padding, dilation, groups)
         return functional.relu6(out, inplace=True) if self._relu6 else out
 
     def add_to(self, sums: Tensor, inputs: Tensor) -> Tensor:
@@ -108,7 +106,7 @@ def can_fuse() -> bool:
         )
     except (AttributeError, RuntimeError, TypeError):
         return False
-    return out.item() == 8.0
+    return bool(out.item() == 8.0)
 
 
 def _centered(weight: Tensor, stride: int, length: int) -> Tensor:
