@@ -74,7 +74,7 @@ def main() -> None:
         print("  ".join(f"{name} {row[name]}" for name in COLUMNS if row.get(name) is not None))
     if given.csv is not None:
         with given.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(row | facts for row in rows)
 
