@@ -95,7 +95,6 @@ def test_search_by_codes_imports_nothing_slow(codes_index):
     assert imported("search", *codes_index) & SLOW == set()
 
 
-<<<<<<< HEAD
 def test_vector_search_imports_nothing_slow(tmp_path):
     vectors = np.random.default_rng(0).normal(size=(200, 16))
     np.save(tmp_path / "queries.npy", vectors[:2])
@@ -106,7 +105,8 @@ def test_vector_search_imports_nothing_slow(tmp_path):
             "vectors", "search", tmp_path / "docs.bp", tmp_path / "queries.npy", *options
         )
         assert found & {*SLOW, "pyarrow"} == set()
-=======
+
+
 def test_index_add_of_photos_imports_no_compiler_or_table_library(tmp_path):
     """The first image is encoded before torch's compiler, pandas or scipy.stats are needed."""
     Image.fromarray(draw_shapes(1, size=16).pixels[0]).save(tmp_path / "a.png")
@@ -129,4 +129,3 @@ def test_postponed_module_is_imported_on_first_use(monkeypatch):
     assert sys.modules["xml.dom.pulldom"].__file__
     with pytest.raises(AttributeError, match="nothing"):
         postponed.nothing  # noqa: B018
->>>>>>> w-h26d
