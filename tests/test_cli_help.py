@@ -13,7 +13,9 @@ from bitprint.cli import app, main
 ROOT = Path(__file__).parents[1]
 COMMANDS = typer.main.get_command(app).commands
 ACTIONS = COMMANDS["index"].commands
-EVERY = [(name,) for name in COMMANDS] + [("index", name) for name in ACTIONS]
+GROUPS = {"index": ACTIONS, "vectors": COMMANDS["vectors"].commands}
+EVERY = [(name,) for name in COMMANDS]
+EVERY += [(group, name) for group, actions in GROUPS.items() for name in actions]
 
 # In Python files commands are in strings and comments, between backquotes or after a colon.
 WRITTEN = re.compile(r"(?:^|`|: )bitprint ([a-z]+)(?: ([a-z]+)\b)?", re.MULTILINE)
@@ -27,7 +29,8 @@ def test_bitprint_alone_prints_examples_and_commands():
     result = call()
     assert result.exit_code == 0
     assert result.stdout == call("--help").stdout
-    for example in ("demo", "train ~/", "index add photos.bp", "search photos.bp"):
+    examples = ("demo", "train ~/", "index add photos.bp", "search photos.bp", "vectors add")
+    for example in examples:
         assert f"\n   bitprint {example}" in result.stdout
     for name in COMMANDS:
         assert re.search(rf"^│ {name} ", result.stdout, re.MULTILINE), name
@@ -35,12 +38,12 @@ def test_bitprint_alone_prints_examples_and_commands():
 
 def test_examples_of_the_introduction_are_valid_usage():
     examples = re.findall(r"^   bitprint (.+?)\s*$", call().stdout, re.MULTILINE)
-    assert len(examples) == 4
+    assert len(examples) == 6
     for example in examples:
         name, *words = example.split()
         command = COMMANDS[name]
-        if name == "index":
-            command, words = ACTIONS[words[0]], words[1:]
+        if name in GROUPS:
+            command, words = GROUPS[name][words[0]], words[1:]
         command.make_context(name, words)  # raises a usage error for an unknown option
 
 
@@ -73,7 +76,7 @@ def test_json_is_offered_by_commands_that_print_figures():
     without = {
         " ".join(path)
         for path in EVERY
-        if "--json" not in call(*path, "--help").stdout and path != ("index",)
+        if "--json" not in call(*path, "--help").stdout and path[-1] not in GROUPS
     }
     assert without == {"demo", "train", "serve"}
 
@@ -85,10 +88,10 @@ def test_commands_in_documents_exist():
     for page in pages:
         for name, action in WRITTEN.findall(page.read_text("utf-8")):
             assert name in COMMANDS, f"{page.name}: bitprint {name}"
-            if name == "index" and action:
-                assert action in ACTIONS, f"{page.name}: bitprint index {action}"
+            if name in GROUPS and action:
+                assert action in GROUPS[name], f"{page.name}: bitprint {name} {action}"
                 found.add(action)
-    assert {"add", "sync", "remove", "copy"} <= found
+    assert {"add", "sync", "remove", "copy", "learn"} <= found
 
 
 @pytest.mark.parametrize(

@@ -433,6 +433,24 @@ def test_codes_by_two_indices_name_signs():
         Codes.from_signs([[1, -1]])[0, 1]
 
 
+def test_binary_embeddings_have_the_bits_of_the_signs():
+    embeddings = np.random.default_rng(0).normal(size=(50, 32))
+    # as sentence_transformers.quantize_embeddings computes them
+    ubinary = np.packbits(embeddings > 0, axis=1)
+    binary = (np.packbits(embeddings > 0, axis=1) - 128).astype(np.int8)
+    for packed in (ubinary, binary):
+        codes = Codes.from_binary_embeddings(packed)
+        assert codes.signs().tolist() == np.where(embeddings > 0, 1, -1).tolist()
+
+
+@pytest.mark.parametrize(
+    "values", [np.ones((2, 4)), np.ones(4, np.uint8), np.ones((2, 0), np.int8), [[1, 2]]]
+)
+def test_other_arrays_are_not_binary_embeddings(values):
+    with pytest.raises(ValueError, match="binary embeddings must be uint8 or int8 of shape"):
+        Codes.from_binary_embeddings(values)
+
+
 @pytest.mark.parametrize("bits", [1, 7, 8, 9, 16, 20])
 def test_prefix_keeps_the_first_bits(bits):
     signs = np.where(np.random.default_rng(bits).random((30, 20)) < 0.5, 1, -1)

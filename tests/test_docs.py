@@ -15,6 +15,7 @@ DOCS = ROOT / "docs"
     "page",
     [
         "add_a_method.md",
+        "embeddings.md",
         "own_photos.md",
         "pytorch.md",
         "reproduce.md",
@@ -106,7 +107,18 @@ def check_scikit_learn(names, printed):
     assert names["codes"].bits == 16
 
 
+def check_embeddings(names, printed):
+    first, *recalls = (float(found) for found in re.findall(r"recall ([01]\.\d+)", printed))
+    assert len(recalls) == 2
+    assert first - 0.1 > recalls[0] > recalls[1]
+    assert names["exported"].ntotal == 5000
+    assert names["ids"].shape == (100, 10)
+    assert names["codes"].shape == (3, 8)
+    assert "SBLSH, 128 bits, on vectors of length 64, l2" in printed
+
+
 EXPECTED = {
+    "embeddings.md": check_embeddings,
     "own_photos.md": check_own_photos,
     "pytorch.md": check_pytorch,
     "reproduce.md": check_reproduce,

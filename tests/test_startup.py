@@ -62,7 +62,16 @@ def photos_index(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["index"], ["index", "add"], ["search"], ["train"], ["reproduce"]]
+    "command",
+    [
+        [],
+        ["index"],
+        ["index", "add"],
+        ["vectors", "search"],
+        ["search"],
+        ["train"],
+        ["reproduce"],
+    ],
 )
 def test_help_of_a_command_imports_nothing_slow(command):
     assert imported(*command, "--help") & {*SLOW, "numpy", "PIL"} == set()
@@ -82,3 +91,15 @@ def test_index_info_on_photos_imports_nothing_slow(photos_index):
 
 def test_search_by_codes_imports_nothing_slow(codes_index):
     assert imported("search", *codes_index) & SLOW == set()
+
+
+def test_vector_search_imports_nothing_slow(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(200, 16))
+    np.save(tmp_path / "queries.npy", vectors[:2])
+    with bp.VectorIndex.learn(tmp_path / "docs.bp", vectors, bits=16) as index:
+        index.add(vectors)
+    for options in ([], ["--hamming"], ["--rescore", "0"]):
+        found = imported(
+            "vectors", "search", tmp_path / "docs.bp", tmp_path / "queries.npy", *options
+        )
+        assert found & {*SLOW, "pyarrow"} == set()

@@ -18,7 +18,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "entry points": ("__main__", "bitprint"),
     "command line": ("cli",),
     "applications": ("web", "cluster", "export", "demo", "experiments", "bench"),
-    "collections": ("photos",),
+    "collections": ("photos", "vectors"),
     "search of codes": ("search",),
     "workflows": ("workflows",),
     "methods and features": ("methods", "features"),

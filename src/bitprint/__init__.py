@@ -68,6 +68,8 @@ if TYPE_CHECKING:  # for editors and type checkers; a method that is missing her
     from bitprint.search.stores import open_index as open_index
     from bitprint.training.indexed import IndexedDataset as IndexedDataset
     from bitprint.training.plan import Training as Training
+    from bitprint.vectors import VectorIndex as VectorIndex
+    from bitprint.vectors import open_vectors as open_vectors
     from bitprint.workflows import evaluate_split as evaluate_split
     from bitprint.workflows import split as split
     from bitprint.workflows import train as train
@@ -80,6 +82,7 @@ _HOMES = {
     "IndexedDataset": "bitprint.training.indexed",
     "Photos": "bitprint.photos",
     "Training": "bitprint.training.plan",
+    "VectorIndex": "bitprint.vectors",
     "create": "bitprint.methods",
     "criterion": "bitprint.methods.criterion",
     "evaluate": "bitprint.evaluation.metrics",
@@ -89,6 +92,7 @@ _HOMES = {
     "load_bytes": "bitprint.methods",
     "open_images": "bitprint.data",
     "open_index": "bitprint.search.stores",
+    "open_vectors": "bitprint.vectors",
     "register_backbone": "bitprint.nets",
     "register_method": "bitprint.methods",
     "split": "bitprint.workflows",

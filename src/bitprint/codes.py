@@ -105,6 +105,34 @@ class Codes:
         return cls(np.asarray(packed), bits)
 
     @classmethod
+    def from_binary_embeddings(cls, embeddings: ArrayLike) -> Codes:
+        """Wrap "ubinary" or "binary" embeddings, shape (N, K / 8).
+
+        `quantize_embeddings` of sentence-transformers and some embedding services return them:
+        uint8 ("ubinary") has the bits of `from_packed`, int8 ("binary") is the same minus 128.
+
+        Examples
+        --------
+        >>> embedding = np.array([[0.3, -0.1, 0.2, 0.0, -1.0, 0.5, 0.5, 0.5]])
+        >>> ubinary = np.packbits(embedding > 0, axis=1)
+        >>> codes = Codes.from_binary_embeddings(ubinary)
+        >>> codes.signs().tolist()
+        [[1, -1, 1, -1, -1, 1, 1, 1]]
+        >>> binary = (ubinary.astype(np.int16) - 128).astype(np.int8)
+        >>> Codes.from_binary_embeddings(binary) == codes
+        True
+        """
+        packed = as_array(embeddings)
+        if packed.dtype not in (np.uint8, np.int8) or packed.ndim != 2 or packed.shape[1] < 1:
+            raise ValueError(
+                "binary embeddings must be uint8 or int8 of shape (N, K / 8), got "
+                f"{packed.dtype} of shape {packed.shape}"
+            )
+        if packed.dtype == np.int8:
+            packed = packed.view(np.uint8) ^ np.uint8(128)  # adds 128
+        return cls(packed, 8 * packed.shape[1])
+
+    @classmethod
     def concatenate(cls, parts: Iterable[Codes]) -> Codes:
         """Concatenate codes of the same number of bits.
 

@@ -582,14 +582,14 @@ def test_damaged_features_are_refused(album, tmp_path):
 
 
 def test_the_default_model_finds_the_same_picture_in_another_file(tmp_path):
-    """Use EfficientNet-Lite0 and ITQ with 64 bits, learned from 12 images."""
+    """Use EfficientNet-Lite0 and ITQ with 256 bits, learned from 12 images."""
     album = tmp_path / "album"
     album.mkdir()
     for number, pixels in enumerate(draw_shapes(12, size=160, seed=3).pixels):
         Image.fromarray(pixels).save(album / f"{number:02d}.jpg", quality=90)
     with Photos.learn(tmp_path / "photos.bp", album) as photos:
         assert photos.add(album).new == 12
-        assert photos.encoder.describe() == "ITQ, 64 bits, on efficientnet-lite0 features"
+        assert photos.encoder.describe() == "ITQ, 256 bits, on efficientnet-lite0 features"
         smaller = [
             np.asarray(Image.open(path).resize((120, 120))) for path in sorted(album.iterdir())
         ]

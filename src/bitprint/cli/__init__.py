@@ -9,7 +9,19 @@ from typing import Annotated
 
 import typer
 
-from bitprint.cli import bench, data, encode, export, index, learn, methods, paper, search, serve
+from bitprint.cli import (
+    bench,
+    data,
+    encode,
+    export,
+    index,
+    learn,
+    methods,
+    paper,
+    search,
+    serve,
+    vectors,
+)
 from bitprint.cli._shared import note, say
 from bitprint.utils.text import printable
 from bitprint.version import __version__
@@ -24,6 +36,9 @@ Train a model on images in one folder per class:
 Index a folder of images (no labels needed) and search it:
   bitprint index add photos.bp ~/Pictures
   bitprint search photos.bp query.jpg --open
+Compress embeddings of any model and search them:
+  bitprint vectors add docs.bp embeddings.npy
+  bitprint vectors search docs.bp queries.npy
 """
 
 app = typer.Typer(
@@ -50,6 +65,7 @@ for panel, commands in _COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(index.app, name="index", rich_help_panel="Search")
+app.add_typer(vectors.app, name="vectors", rich_help_panel="Search")
 
 
 def _print_version(requested: bool) -> None:

@@ -1,4 +1,4 @@
-"""`bitprint index add | sync | remove | info | compact | copy`."""
+"""`bitprint index add | sync | remove | info | compact | copy | export`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from bitprint.cli._printing import print_about
 from bitprint.cli._shared import (
     IndexArgument,
     JsonOption,
+    counted,
     list_skipped,
     note,
+    output,
     progress_bar,
     resume_hint,
 )
@@ -55,9 +57,9 @@ def add(
     model: Annotated[
         Path | None,
         typer.Option(
-            help="output folder of `bitprint train`, or coco-64 (included); default for a new "
-            "index: an ITQ model learned from its images, or coco-64 if there are fewer than "
-            f"{_adding.FEW} images"
+            help="output folder of `bitprint train`, or photos-256 or coco-64 (included); default "
+            "for a new index: an ITQ model learned from its images, or photos-256 if there are "
+            f"fewer than {_adding.FEW}"
         ),
     ] = None,
     bits: Annotated[
@@ -99,6 +101,26 @@ def sync(
             note(f"removed {printable(name)}")
         list_skipped(synced.skipped)
         about = synced._asdict() | {"held": len(photos.index), "model": photos.index.model}
+    print_about(about, as_json)
+
+
+@app.command()
+def rebuild(
+    index: IndexArgument,
+    model: Annotated[
+        Path | None, typer.Option(help="new model; by default chosen as for a new index")
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option(min=1, help="code length of a newly learned model")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Encode all images of an index again with another model, for example with longer codes.
+
+    Labels and folders are kept. The index is replaced when all images are encoded.
+    """
+    with resume_hint():
+        about = _adding.rebuild(index, model, bits)
     print_about(about, as_json)
 
 
@@ -162,6 +184,33 @@ def copy(
         "checksum": copied.checksum,
     }
     print_about(about, as_json)
+
+
+@app.command()
+def export(
+    index: IndexArgument,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="file to write: .faiss, .usearch, .parquet, .npy or .copy (pgvector)",
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Write the codes and ids to a file of another program; the suffix names the format."""
+    from bitprint.search.exporting import export_codes
+    from bitprint.search.stores import open_index
+
+    with open_index(index) as opened:
+        with progress_bar("exporting") as progress:
+            export_codes(opened, file, progress=progress)
+        count, bits = len(opened), opened.bits
+    if as_json:
+        about = {"codes": count, "bits": bits, "file": str(file)}
+        output.print_json(data=about, ensure_ascii=True)
+    else:
+        note(f"wrote {counted(count, 'code')} of {counted(bits, 'bit')} to {file}")
 
 
 def _inspect(path: str, compact: bool = False) -> dict[str, Any]:

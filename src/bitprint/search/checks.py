@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bitprint.codes import Codes, as_codes, check_bits
 from bitprint.search.details import Item, as_items
-from bitprint.search.ids import Ids, as_ids, first_repeated, kind_of, next_ids
+from bitprint.search.ids import Ids, as_ids, first_repeated, ids_after, kind_of, largest_number
 from bitprint.search.promises import grouped
 
 MOST_BITS = 1024
@@ -26,6 +29,8 @@ def check_codes(place: object, bits: int, codes: Any) -> Codes:
 
     Arrays, torch tensors and lists of -1 and +1 are converted.
     """
+    if isinstance(codes, Codes) and codes.bits == bits:
+        return codes
     if isinstance(codes, str | os.PathLike):
         raise ValueError(
             f"{place}: expected codes, got a path; encode the image first, for example with "
@@ -69,16 +74,41 @@ def add_numbered(
     codes: Any,
     paths: Iterable[str | os.PathLike[str] | None] | None,
     labels: Iterable[Iterable[str]] | None,
+    new_ids: Callable[[int], Ids] | None = None,
 ) -> None:
-    """Add codes without ids; number them after the largest number in the index."""
+    """Add codes without ids; number them after the largest number in the index.
+
+    `new_ids` returns a number of new ids, if the index can do so without reading all ids.
+    """
     if isinstance(codes, list | tuple) and codes and isinstance(codes[0], str | int):
         raise ValueError("got ids without codes; call index.add(ids, codes)")
     codes = check_codes(index.path, index.bits, codes)
     with grouped(index):
-        index.add(next_ids(index.ids(), len(codes)), codes, paths, labels)
+        if new_ids is None:
+            ids = index.ids()
+            kind = kind_of(ids) if len(ids) else None
+            new = ids_after(largest_number(ids), len(codes), kind)
+        else:
+            new = new_ids(len(codes))
+        index.add(new, codes, paths, labels)
 
 
 def check_kind(place: object, kind: str | None, ids: Ids) -> None:
     """Raise ValueError if `ids` are integers in an index of strings, or the reverse."""
     if kind not in (None, kind_of(ids)):
         raise ValueError(f"{place}: this index has {kind} ids, got {kind_of(ids)} ids")
+
+
+def check_records(place: object, width: int, count: int, records: NDArray[Any] | None) -> None:
+    """Raise ValueError unless there is one record of `width` bytes per code, or none if it is 0."""
+    if records is None:
+        if width:
+            raise ValueError(
+                f"{place}: this index stores {width} bytes with each code, and got codes alone; "
+                "for vectors use bp.VectorIndex or `bitprint vectors add`"
+            )
+    elif records.dtype != np.uint8 or records.shape != (count, width):
+        raise ValueError(
+            f"{place}: records of this index must be uint8 of shape ({count}, {width}), "
+            f"got {records.dtype} of shape {records.shape}"
+        )

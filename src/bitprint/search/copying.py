@@ -11,13 +11,14 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.ids import Ids, kind_of, to_bytes
 from bitprint.search.index import Index
 from bitprint.search.promises import grouped
-from bitprint.search.stores import Store, open_index
+from bitprint.search.stores import Store, is_uri, open_index
 
 _BATCH = 65_536  # codes per transaction
 _ATTACHED = 1_024  # attachments per transaction
@@ -52,7 +53,7 @@ class Copied(NamedTuple):
 
 
 def copy_index(source: Place, target: Place, *, progress: Progress | None = None) -> Copied:
-    """Copy codes, ids, paths, labels and attachments to a new index.
+    """Copy codes, ids, paths, labels, records and attachments to a new index.
 
     Codes are copied in insertion order, in batches. Call the function again to
     resume an interrupted copy; until it is finished, the target stores a description of its source.
@@ -80,7 +81,8 @@ def copy_index(source: Place, target: Place, *, progress: Progress | None = None
     ------
     ValueError
         If the target contains something else, if a source in another store changes during the
-        copy, or if the indexes differ afterwards.
+        copy, if the source has records and the target is not a file, or if the indexes differ
+        afterwards.
 
     Examples
     --------
@@ -95,7 +97,7 @@ def copy_index(source: Place, target: Place, *, progress: Progress | None = None
     (1, [[1, 1, 1, -1]], [Item(path=None, labels=('cat',))])
     """
     report = progress or (lambda done, total: None)
-    with open_index(source) as original, _one_state(original):
+    with open_index(source) as original, one_state(original):
         if _mark_of(original) is not None:
             raise ValueError(f"{original.path}: is itself an unfinished copy; finish it first")
         ids = original.ids()
@@ -113,17 +115,43 @@ def copy_index(source: Place, target: Place, *, progress: Progress | None = None
     return Copied(len(ids) - kept, kept, checksum)
 
 
-def _one_state(store: Store) -> AbstractContextManager[None]:
+def one_state(store: Store) -> AbstractContextManager[None]:
+    """Let all reads in a `with` statement see the same state, if the store is a file."""
     return store.snapshot() if isinstance(store, Index) else nullcontext()
 
 
 def _open_target(place: Place, source: Store, mark: bytes) -> Store:
+    record_bytes = _record_bytes(source)
+    if record_bytes and is_uri(place):
+        raise ValueError(
+            f"{source.path}: stores {record_bytes} bytes with each code, which only an index file "
+            "can contain; `bitprint index export` writes the codes and ids without them"
+        )
     try:
         return open_index(place)
     except FileNotFoundError:
+        if record_bytes:
+            return Index.create(
+                place,
+                source.bits,
+                model=source.model,
+                attachments={_MARK: mark},
+                record_bytes=record_bytes,
+            )
         return open_index(
             place, bits=source.bits, model=source.model, create=True, attachments={_MARK: mark}
         )
+
+
+def _record_bytes(store: Store) -> int:
+    return store.record_bytes if isinstance(store, Index) else 0
+
+
+def _records(store: Store, ids: Ids) -> dict[str, NDArray[np.uint8]]:
+    """Return the argument `records` of `Index.add`, if the store has records."""
+    if isinstance(store, Index) and store.record_bytes:
+        return {"records": store.records(ids)}
+    return {}
 
 
 def _mark_of(store: Store) -> bytes | None:
@@ -199,6 +227,7 @@ def _copy_codes(source: Store, target: Store, ids: Ids, kept: int, report: Progr
                 codes,
                 [item.path for item in items] if described else None,
                 [item.labels for item in items] if described else None,
+                **_records(source, batch),
             )
         done += len(batch)
         report(done, 2 * len(ids))
@@ -218,6 +247,7 @@ def _compare(source: Store, target: Store, ids: Ids, mark: bytes, report: Progre
     for batch in _batches(ids) if same else ():
         for store, checksum in zip((source, target), checksums, strict=True):
             checksum.add(batch, store.codes(batch), store.items(batch))
+            checksum.add_records(_records(store, batch))
         done += len(batch)
         report(done, 2 * len(ids))
     for store, checksum in zip((source, target), checksums, strict=True):
@@ -236,12 +266,18 @@ class _Checksum:
     def __init__(self) -> None:
         self._ids, self._codes = hashlib.sha256(), hashlib.sha256()
         self._items, self._attachments = hashlib.sha256(), hashlib.sha256()
+        self._records = hashlib.sha256()
 
     def add(self, ids: Ids, codes: Codes, items: Sequence[Item]) -> None:
         """Add a non-empty batch."""
         self._ids.update(_id_bytes(ids))
         self._codes.update(codes.packed.tobytes())
         self._items.update(json.dumps(items)[1:-1].encode() + b", ")
+
+    def add_records(self, records: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Add the records of a batch, if the index has records."""
+        for content in records.values():
+            self._records.update(content.tobytes())
 
     def attach(self, attachments: Mapping[str, bytes]) -> None:
         """Add all attachments except the mark."""
@@ -252,7 +288,10 @@ class _Checksum:
     def value(self) -> str:
         """Return the checksum of everything added so far."""
         parts = (self._ids, self._codes, self._items, self._attachments)
-        return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
+        total = b"".join(part.digest() for part in parts)
+        if self._records.digest() != hashlib.sha256().digest():  # only some indexes have records
+            total += self._records.digest()
+        return hashlib.sha256(total).hexdigest()
 
 
 def _batches(ids: Ids) -> Iterator[Ids]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitprint.codes import Codes, CodesLike
 from bitprint.search import attachments as attached
 from bitprint.search import numpy_scan
+from bitprint.search import records as record_rows
 from bitprint.search.checks import add_numbered, check_batch, check_codes, check_length
 from bitprint.search.closing import Closable
 from bitprint.search.details import Item
@@ -40,10 +43,13 @@ class Index(Closable):
     never leaves a partial change. Any number of processes and threads can search while one writes.
     Each search sees the data committed before it started. Other writers wait.
 
-    An open index takes 8 bytes of memory per code and started 64 bits, plus 9 bytes per code for
-    the id and a flag, plus the Python strings if ids are strings (about 50 bytes plus their
-    length). The first `add`, `remove` or `items` builds an id lookup of 16 more bytes per code, or
-    about 100 for strings. From half a million codes on, searches build tables of substrings
+    An open index takes 8 bytes of memory per code and started 64 bits, and a file the bytes of the
+    codes. Ids that are ascending or descending ranges of integers, such as 0 to N-1, or of decimal
+    strings, such as those of `index.add(codes)`, take no memory and no file space. Other integers
+    take 8 bytes, other strings 8 bytes plus the Python string (about 50 bytes plus its length).
+    For these ids the first `add`, `remove` or `items` builds a lookup of 12 bytes per integer or
+    about 100 per string. After a code is replaced or removed, each code takes 1 byte for a flag.
+    From half a million codes on, searches build tables of substrings
     (multi-index hashing) when these save time. The results are the same. The tables take 4 to 8
     bytes per code for each started log2(N) bits, for example 15 bytes per code for ten million
     codes of 64 bits.
@@ -79,6 +85,7 @@ class Index(Closable):
         self.path = mirror.path
         self.bits = mirror.header.bits
         self.model = mirror.header.model
+        self.record_bytes = mirror.header.record
 
     @classmethod
     def create(
@@ -88,6 +95,7 @@ class Index(Closable):
         *,
         model: str | None = None,
         attachments: Mapping[str, bytes] | None = None,
+        record_bytes: int = 0,
         timeout: float = 30.0,
     ) -> Index:
         """Create an empty index at a path that does not exist yet.
@@ -102,12 +110,21 @@ class Index(Closable):
             Identity of the hasher that computes the codes.
         attachments : dict of str to bytes, optional
             Attachments to store from the beginning, see `attach`.
+        record_bytes : int, default=0
+            Number of bytes to store with each code, see `records`.
         timeout : float, default=30.0
             Seconds to wait for another writer before TimeoutError is raised.
         """
         contents = attachments or {}
-        header = IndexHeader(check_length(bits), model, attached=len(contents))
-        fill = partial(attached.write, contents=contents) if contents else None
+        record = check_whole("record_bytes", record_bytes, 0)
+        header = IndexHeader(check_length(bits), model, attached=len(contents), record=record)
+
+        def fill(db: sqlite3.Connection) -> None:
+            if contents:
+                attached.write(db, contents)
+            if record:
+                record_rows.create(db)
+
         IndexFile.create(Path(path), header, fill)
         return cls.open(path, timeout=timeout)
 
@@ -156,6 +173,7 @@ class Index(Closable):
         codes: CodesLike | None = None,
         paths: Iterable[str | os.PathLike[str] | None] | None = None,
         labels: Iterable[Iterable[str]] | None = None,
+        records: NDArray[np.uint8] | None = None,
     ) -> None:
         """Add codes in one durable transaction: all of them or, on an error, none.
 
@@ -168,14 +186,15 @@ class Index(Closable):
             Unique ids. The first batch determines whether the index has integer or string ids.
             Without ids, `index.add(codes)` numbers the codes consecutively, starting after the
             largest number among the ids of the index, or at 0. The numbers are strings ("0", "1",
-            ...), or integers in an index with integer ids; `index.ids()[-N:]` returns them. Each
-            such call reads all ids of the index.
+            ...), or integers in an index with integer ids; `index.ids()[-N:]` returns them.
         codes : Codes, or array_like of -1 and +1, shape (N, bits)
             Codes of the length of the index.
         paths : iterable of str, path or None, length N, optional
             The file of each image.
         labels : iterable of iterables of str, length N, optional
             The labels of each image: none, one or several.
+        records : ndarray of uint8, shape (N, record_bytes), optional
+            The bytes to store with each code, in an index that was created with `record_bytes`.
 
         Examples
         --------
@@ -188,11 +207,12 @@ class Index(Closable):
         ([['cat.jpg']], ['0', '1', 'cat.jpg'])
         """
         if ids is None or codes is None:
-            add_numbered(self, codes if ids is None else ids, paths, labels)
+            given = codes if ids is None else ids
+            add_numbered(self, given, paths, labels, self._mirror.next_ids)
             return
         new, codes, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
         if len(new):
-            self._mirror.add(new, codes.packed, items)
+            self._mirror.add(new, codes.packed, items, records)
 
     def remove(self, ids: IdList) -> None:
         """Remove codes in one durable transaction: all of them or, if an id is unknown, none.
@@ -282,7 +302,9 @@ class Index(Closable):
             )
         else:
             positions, distances = self._multi_index.nearest(queries, stored, k, label)
-        return Matches(stored.ids_at(positions), distances)
+        # All queries have the same number of neighbors.
+        complete = positions.size and positions.item(-1) >= 0
+        return Matches(stored.ids[positions] if complete else stored.ids_at(positions), distances)
 
     def _search_projected(self, projections: ArrayLike, k: int, label: str | None) -> ScoredMatches:
         queries = check_projections(projections, self.bits, self.path)
@@ -319,7 +341,7 @@ class Index(Closable):
         stored = self._mirror.snapshot(label)
         queries = as_words(codes.packed)
         offsets, positions, distances = self._multi_index.within(queries, stored, radius)
-        return split_matches(offsets, stored.ids_at(positions), distances)
+        return split_matches(offsets, stored.ids[positions], distances)
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""
@@ -327,12 +349,29 @@ class Index(Closable):
 
     def ids(self) -> NDArray[Any]:
         """Return the ids of all codes in insertion order: int64, or strings."""
-        stored = self._mirror.snapshot(None)
-        return stored.ids.copy() if stored.alive is None else stored.ids[stored.alive == 1]
+        return self._mirror.ids()
 
     def codes(self, ids: IdList) -> Codes:
         """Return the code of each id, in order."""
         return Codes(self._mirror.packed(as_ids(ids)), self.bits)
+
+    def records(self, ids: IdList) -> NDArray[np.uint8]:
+        """Return the record of each id, in order, shape (N, record_bytes).
+
+        Only the records of these ids are read from the file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> codes = Codes.from_signs([[1, 1, 1, -1], [-1, 1, -1, -1]])
+        >>> sizes = np.array([1024, 65536], "<u4")[:, None].view(np.uint8)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Index.create(f"{folder}/photos.bp", bits=4, record_bytes=4) as index:
+        ...         index.add(["a", "b"], codes, records=sizes)
+        ...         index.records(["b"]).view("<u4").tolist()
+        [[65536]]
+        """
+        return self._mirror.records(as_ids(ids))
 
     def labels(self) -> list[str]:
         """Return the names of the labels in use, sorted."""
