@@ -313,9 +313,9 @@ def test_a_newer_version_is_refused(sample, tmp_path):
     newer = tmp_path / "a.bp"
     shutil.copy(sample[0], newer)
     with contextlib.closing(sqlite3.connect(newer)) as db:
-        db.execute("UPDATE meta SET value = '2' WHERE key = 'version'")
+        db.execute("UPDATE meta SET value = '3' WHERE key = 'version'")
         db.commit()
-    with pytest.raises(ValueError, match="index format version 2 is not supported"):
+    with pytest.raises(ValueError, match="index format version 3 is not supported"):
         Index.open(newer)
 
 
