@@ -191,8 +191,8 @@ def _of_protocol(folder: str, labels: str | None, options: Options) -> Callable[
 class Varied(DSDH):
     """DSDH with other weights, to choose the recommended ones by.
 
-    `power` is that of `pair_weights`, `limit` that of `class_weights`, `slope` the smallest t of a
-    settled pair; `eta_times` and `mu_times` multiply eta and mu, and `mu_by_classes` makes mu
+    `power` is that of `pair_weights`, `limit` that of `class_weights`; `slope_times`, `eta_times`
+    and `mu_times` multiply the slope of the pair loss, eta and mu, and `mu_by_classes` makes mu
     proportional to the number of classes.
     """
 
@@ -209,6 +209,9 @@ class Varied(DSDH):
             floor = max(10.0, self.bits**2 / 50)
             factor *= floor * max(1.0, classes / 10) / max(floor, classes)
         return mu * factor, nu * factor, eta * change.get("eta_times", 1.0)
+
+    def _slope(self) -> float:
+        return super()._slope() * self.change.get("slope_times", 1.0)
 
     def prepare(self, state: State) -> None:
         """Overwrite the weights of images and of kinds of pairs."""
@@ -239,6 +242,8 @@ def hasher_of(method: str, bits: int, seed: int, images: int) -> Any:
         options["batch_size"] = int(options["batch_size"])
     if "standardize" in change:
         options["standardize"] = bool(change["standardize"])
+    if "codes_after" in change:
+        options["codes_after"] = int(change["codes_after"])
     if name == "dsdh" and change:
         hasher = Varied(bits, seed=seed, **options)
         hasher.change = change
@@ -266,7 +271,7 @@ def measure(name: str, method: str, bits: int, seed: int, options: Options) -> d
         "train_seconds": round(seconds, 1),
         "options": _spelled(hasher),
         "commit": source_commit(),
-        "hardware": _hardware(),
+        "hardware": hardware(),
     }
 
 
@@ -280,7 +285,8 @@ def _spelled(hasher: Any) -> str:
     )
 
 
-def _hardware() -> str:
+def hardware() -> str:
+    """Return the processors of this machine, for the column of that name."""
     cores = f"{os.cpu_count()} CPU cores ({platform.machine()})"
     return f"{torch.cuda.get_device_name()}, {cores}" if torch.cuda.is_available() else cores
 

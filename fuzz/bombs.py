@@ -72,9 +72,9 @@ def bmp(width: int, height: int) -> bytes:
     return _bmp(width, height, 8, b"\0\2\0\xff" * (height // 255 + 1) + b"\0\1")
 
 
-def slow_bmp(width: int, height: int) -> bytes:
+def slow_bmp(width: int, height: int, run: int = 255) -> bytes:
     """Return a BMP of runs of 4-bit pixels, which Pillow decodes pixel by pixel in Python."""
-    row = b"\xff\x12" * (width // 255) + bytes([width % 255, 0x12]) + b"\0\0"
+    row = bytes([run, 0x12]) * (width // run) + bytes([width % run, 0x12]) + b"\0\0"
     return _bmp(width, height, 4, row * height)
 
 

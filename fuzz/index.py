@@ -48,8 +48,8 @@ def parse(data: bytes, folder: Path) -> object:
 
 
 def seeds() -> list[bytes]:
-    """Return an index with all kinds of rows, and an empty one."""
-    return [file_bytes(_fill), file_bytes(_create_empty)]
+    """Return an index with all kinds of rows, one with ranges of ids, and an empty one."""
+    return [file_bytes(_fill), file_bytes(_fill_ranges), file_bytes(_create_empty)]
 
 
 def _create_empty(path: Path) -> None:
@@ -64,6 +64,15 @@ def _fill(path: Path) -> None:
         index.add(names, codes, names, [[str(number % 3)] for number in range(90)])
         index.remove(names[::7])
         index.attach({"note": b"kept"})
+    shrink(path)
+
+
+def _fill_ranges(path: Path) -> None:
+    codes = Codes.from_signs(np.random.default_rng(0).random((90, 12)) < 0.5)
+    with Index.create(path, 12) as index:
+        index.add([*range(-20, 20), *range(200, 100, -2)], codes)
+        index.add(range(30, 60), codes[:30])
+        index.remove([*range(5)])
     shrink(path)
 
 

@@ -32,7 +32,6 @@ _CALLS = 25  # of the index
 _VERSIONS = 3  # of the codes and the model
 _COMPACTIONS = 0.15
 _SESSION = 4  # calls until the index is closed and opened again
-_ACKNOWLEDGED = "acknowledged"
 
 
 class PowerFaults(FaultKind):

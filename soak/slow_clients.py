@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,14 +112,12 @@ class Server:
     def memory(self) -> int:
         """Return the current memory of the server and its children in bytes (resident set)."""
         process = Path(f"/proc/{self._process.pid}")
-        children = [
-            child for task in process.glob("task/*/children") for child in task.read_text().split()
+        lists = [_read_proc(path) for path in process.glob("task/*/children")]
+        sizes = [
+            _read_proc(Path(f"/proc/{one}/statm"))
+            for one in (process.name, *(child for children in lists for child in children.split()))
         ]
-        pages = 0
-        for one in (process.name, *children):
-            with suppress(FileNotFoundError):  # it has ended
-                pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return sum(int(size.split()[1]) for size in sizes if size) * os.sysconf("SC_PAGE_SIZE")
 
     def stop(self) -> float:
         """Stop the server; return the seconds until it has stopped."""
@@ -129,6 +127,14 @@ class Server:
         if code:
             raise AssertionError(f"exit code {code}: {self.log}")
         return time.perf_counter() - started
+
+
+def _read_proc(path: Path) -> str:
+    """Return the contents of a file in /proc; empty if its process or thread has ended."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def slow_request(kind: str, server: Server) -> bytes:
@@ -194,7 +200,7 @@ class _Honest(threading.Thread):
         self.failures: list[str] = []
 
     def run(self) -> None:
-        """Send requests and record their durations and failures."""
+        """Send each request at least once, and record durations and failures."""
         photo = self._server.photos[0]
         key, large = key_of(str(photo)), key_of(str(self._server.large))
         requests: list[dict[str, Any]] = [
@@ -215,7 +221,7 @@ class _Honest(threading.Thread):
                 except httpx.TransportError as error:
                     self.failures.append(repr(error))
                 self.seconds.append(time.perf_counter() - started)
-                if self._ending.wait(_PAUSE_OF_HONEST):
+                if self._ending.wait(_PAUSE_OF_HONEST) and len(self.seconds) >= len(requests):
                     return
 
     def stop(self) -> None:

@@ -1,12 +1,27 @@
+import random
 from concurrent.futures import Executor, Future
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# How long an example takes says something of the machine's other work, nothing of the code.
-settings.register_profile("anywhere", deadline=None)
+# The same examples in every run; the time they take depends on other programs.
+settings.register_profile(
+    "anywhere",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("anywhere")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Draw the same random numbers in every run, whichever tests this process ran before."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - for code that uses the global generator
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -169,15 +169,16 @@ def test_a_model_is_learned_if_none_is_given(album):
 
 def test_few_images_use_the_included_model(album):
     result = call("index", "add", "photos.bp", album)
-    assert "6 images: too few to learn a model, using coco-64" in result.stderr
-    assert "model: DSDH, 64 bits, on efficientnet-lite0 features (" in result.stdout
+    assert "6 images: too few to learn a model, using photos-256" in result.stderr
+    assert "model: ITQ, 256 bits, on efficientnet-lite0 features (" in result.stdout
     assert found("search", "photos.bp", album / "dogs" / "3.png", "-k", 1) == ["3.png"]
 
 
 def test_enough_images_learn_a_model(album, monkeypatch):
     monkeypatch.setattr(choosing, "FEW", 6)
     result = call("index", "add", "photos.bp", album)
-    assert "model: ITQ, 64 bits, on efficientnet-lite0 features (" in result.stdout
+    assert "model: ITQ, 256 bits, on efficientnet-lite0 features (" in result.stdout
+    assert "learned a model from 6 images" in result.stderr
 
 
 def test_a_model_learned_from_few_images_is_reported(album, monkeypatch):
@@ -306,11 +307,20 @@ def test_different_images_with_equal_codes_are_not_duplicates(album):
         str(again),
         str(album / "cats" / "2.png"),
     ]
-    assert result.stderr == "1 group within 6 bits\n"
+    assert result.stderr == "1 group within 2 bits\n"
     Image.fromarray(SCENES.pixels[9]).save(again)
     result = call("duplicates", "photos.bp")
     assert result.stdout == ""
-    assert result.stderr == "0 groups within 6 bits; 1 by codes alone\n"
+    assert result.stderr == "0 groups within 2 bits; 1 by codes alone\n"
+
+
+def test_the_default_radius_depends_on_the_code_length(album):
+    paths = sorted(str(path) for path in album.rglob("*.*"))
+    with bp.Index.create("photos.bp", bits=256) as index:
+        index.add(paths, bp.Codes.from_signs([[1] * 256] * len(paths)), paths=paths)
+    assert "within 48 bits" in call("duplicates", "photos.bp").stderr
+    assert "within 16 bits" in call("duplicates", "photos.bp", "--codes-alone").stderr
+    assert "within 5 bits" in call("duplicates", "photos.bp", "-r", 5).stderr
 
 
 def test_duplicates_by_codes_alone(album):

@@ -245,7 +245,7 @@ def workers_below(ancestor):
             )
             if (folder / "cmdline").read_bytes().startswith(b"ray::MapWorker"):
                 workers.append(int(folder.name))
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue  # the process ended meanwhile
 
     def is_below(process):

@@ -199,7 +199,7 @@ def run_program(*lines):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=50,
+        timeout=300,
     )
 
 

@@ -5,7 +5,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -57,6 +56,23 @@ def test_a_run_without_violations_reports_no_loss(short):
 # Detection of violations
 
 
+class Clock:
+    """A clock that advances by a millisecond whenever it is read."""
+
+    now = 0.0
+
+    def monotonic(self):
+        self.now += 0.001
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("soak.__main__.time", clock)
+    return clock
+
+
 class Harmless(FaultKind):
     name = "harmless"
 
@@ -78,7 +94,7 @@ class Failing(FaultKind):
         Failing.closed += 1
 
 
-def test_any_error_is_a_violation_and_restarts_the_kind(tmp_path, capsys):
+def test_any_error_is_a_violation_and_restarts_the_kind(tmp_path, capsys, clock):
     tallies = soak([Harmless, Failing], 0.05, 0, tmp_path)
     harmless, failing = tallies
     assert (harmless.faults, harmless.checked) == (2 * harmless.rounds, 3 * harmless.rounds)
@@ -98,15 +114,16 @@ def test_any_error_is_a_violation_and_restarts_the_kind(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("early", [Round(faults=1, checked=0), Round(faults=0, checked=1)])
 @pytest.mark.parametrize(("early_rounds", "rounds"), [(0, 1), (3, 4), (99, 20)])
-def test_a_kind_runs_until_it_has_checked_something(early_rounds, rounds, tmp_path):
+def test_a_kind_runs_until_it_has_checked_something(early_rounds, rounds, early, tmp_path):
     class Late(FaultKind):
         name = "late"
         rounds = 0
 
         def inject(self):
             Late.rounds += 1
-            return Round(faults=1, checked=int(Late.rounds > early_rounds))
+            return Round(faults=1, checked=1) if Late.rounds > early_rounds else early
 
     late, harmless = soak([Late, Harmless], 0, 0, tmp_path)
     assert late.rounds == rounds
@@ -152,7 +169,7 @@ def test_a_seed_is_drawn_and_printed_if_none_is_given(monkeypatch, capfd):
     assert len(seeds) > 1
 
 
-def drawing(name, seconds, further=0):
+def drawing(name, clock, seconds, further=0):
     """Return a kind with slow rounds that records its draws, and then makes `further` draws."""
 
     class Drawing(FaultKind):
@@ -162,7 +179,7 @@ def drawing(name, seconds, further=0):
             self.drawn.append(self.rng.random())
 
         def inject(self):
-            time.sleep(seconds)
+            clock.now += seconds
             self.drawn.append(self.rng.random())
             for _ in range(further):
                 self.rng.random()
@@ -172,11 +189,11 @@ def drawing(name, seconds, further=0):
     return Drawing
 
 
-def test_draws_of_a_kind_depend_only_on_the_seed(tmp_path):
-    alone, other, seed = (drawing("a", 0.001) for _ in range(3))
-    beside = drawing("a", 0.001, further=3)
+def test_draws_of_a_kind_depend_only_on_the_seed(tmp_path, clock):
+    alone, other, seed = (drawing("a", clock, 0.001) for _ in range(3))
+    beside = drawing("a", clock, 0.001, further=3)
     soak([alone], 0.05, 3, tmp_path / "1")
-    soak([drawing("b", 0.02), beside, drawing("c", 0.003)], 0.05, 3, tmp_path / "2")
+    soak([drawing("b", clock, 0.02), beside, drawing("c", clock, 0.003)], 0.05, 3, tmp_path / "2")
     other.name = "d"
     soak([other], 0.05, 3, tmp_path / "3")
     soak([seed], 0.05, 4, tmp_path / "4")

@@ -281,6 +281,20 @@ def test_triplets_are_valid(labels, per_image, block, seed):
         assert set(negatives[own].tolist()) <= set(unlike[i])
 
 
+@given(label_vectors.filter(len), st.integers(1, 4), st.integers(1, 9), st.integers(0, 99))
+@settings(max_examples=100)
+def test_classes_and_their_one_hot_matrix_have_the_same_samples(labels, per_image, block, seed):
+    """Partners by class are those drawn from the similarities of all pairs."""
+    one_hot = np.eye(6, dtype=np.uint8)[labels]
+    for sample in (sample_pairs, sample_triplets):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(supervision, "_BLOCK", block)
+            classes, matrix = (
+                sample(given, per_image, np.random.default_rng(seed)) for given in (labels, one_hot)
+            )
+        assert all(np.array_equal(a, b) for a, b in zip(classes, matrix, strict=True))
+
+
 def test_an_empty_set_has_no_pairs_and_no_triplets():
     for labels in (np.empty(0, np.int64), np.empty((0, 3), np.uint8)):
         rng = np.random.default_rng(0)

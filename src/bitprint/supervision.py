@@ -335,8 +335,12 @@ _BLOCK = 1024
 def _partners(labels: NDArray, per_image: int, similar: bool, rng: np.random.Generator) -> Any:
     """Yield (i, j) blocks: `per_image` random partners j of each image i that has partners.
 
-    Processes blocks of images, so memory is O(block x N), not O(N x N).
+    Processes blocks of images. With one label per image, the time is linear in N; with several
+    labels all pairs are compared, with O(block x N) memory.
     """
+    if labels.ndim == 1:
+        yield from _class_partners(labels, per_image, similar, rng)
+        return
     for start in range(0, len(labels), _BLOCK):
         block = np.arange(start, min(start + _BLOCK, len(labels)))
         allowed = similarity(labels[block], labels) == similar
@@ -349,6 +353,33 @@ def _partners(labels: NDArray, per_image: int, similar: bool, rng: np.random.Gen
         first = np.concatenate([[0], np.cumsum(choices[have])[:-1]]) if len(have) else np.empty(0)
         picked = columns[(first.astype(np.int64)[:, None] + wanted).ravel()]
         yield np.repeat(block[have], per_image), picked
+
+
+def _class_partners(
+    labels: NDArray, per_image: int, similar: bool, rng: np.random.Generator
+) -> Any:
+    """Yield the same blocks as `_partners` for one label per image, from sorted classes."""
+    count = len(labels)
+    _, number, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    members = np.argsort(number, kind="stable")  # class after class, in ascending order
+    starts = np.cumsum(sizes) - sizes
+    place = np.empty(count, np.int64)
+    place[members] = np.arange(count) - np.repeat(starts, sizes)
+    # Number of images of other classes before each member; the classes are kept apart by an offset.
+    before = members - place[members] + np.repeat(np.arange(len(sizes)), sizes) * count
+    for start in range(0, count, _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, count))
+        own = sizes[number[block]]
+        choices = own - 1 if similar else count - own
+        rows, choices = block[choices > 0], choices[choices > 0]
+        wanted = (rng.random((len(rows), per_image)) * choices[:, None]).astype(np.int64)
+        first = starts[number[rows], None]
+        if similar:
+            picked = members[first + wanted + (wanted >= place[rows, None])]
+        else:
+            offset = number[rows, None] * count
+            picked = wanted + np.searchsorted(before, wanted + offset, side="right") - first
+        yield np.repeat(rows, per_image), picked.ravel()
 
 
 def _join(parts: list[NDArray]) -> NDArray[np.int64]:

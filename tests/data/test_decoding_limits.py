@@ -67,7 +67,7 @@ def check_all(paths, upload, refused, most):
     assert {name for name in found if found[name].outcome != "decoded"} == refused & found.keys()
     for name, measured in found.items():
         assert measured.growth < (16 * MIB if name in refused else most), name
-        assert measured.seconds < 30, name
+        assert measured.seconds < 120, name
         assert "\n" not in measured.outcome
 
 
@@ -182,10 +182,10 @@ def test_a_budget_lets_parts_wait_until_they_fit():
     with budget.reserve(5):
         thread = threading.Thread(target=work)
         thread.start()
-        assert begun.wait(10)
+        assert begun.wait(120)
         with budget.reserve(5):  # there is room for this part, but not for 6
             ended.append("first")
-    thread.join(10)
+    thread.join(120)
     assert ended == ["first", "second"]
 
 

@@ -84,7 +84,7 @@ def test_length_and_shape():
 
 def test_an_empty_order_gives_nothing_to_learn():
     for feed in (resident(numbered_images(3)), streamed(numbered_images(3))):
-        batches = within(10, lambda feed=feed: list(feed.batches(torch.arange(0), 4)))
+        batches = within(120, lambda feed=feed: list(feed.batches(torch.arange(0), 4)))
         assert sum(len(rows) for rows, _ in batches) == 0
 
 
@@ -106,7 +106,7 @@ def test_an_error_while_reading_ahead_reaches_the_caller():
             seen.extend(rows.tolist())
 
     with pytest.raises(OSError, match="disk error at image 30"):
-        within(10, consume)
+        within(120, consume)
     assert seen == list(range(28))
     assert not readers()
 
@@ -118,7 +118,7 @@ def test_a_feed_left_early_stops_its_reader(taken):
     for _ in range(taken):
         next(batches)
     assert len(readers()) == (taken > 0)
-    within(10, batches.close)
+    within(120, batches.close)
     assert not readers()
 
 
@@ -128,7 +128,7 @@ def test_a_loop_that_fails_stops_its_reader():
             1 / (rows.item() - 2)
 
     with pytest.raises(ZeroDivisionError):
-        within(10, fail)
+        within(120, fail)
     gc.collect()  # the traceback kept the generator
     assert not readers()
 
@@ -143,10 +143,14 @@ def test_the_reader_keeps_only_a_few_batches_ahead():
 
     batches = Feed(Counted(numbered_images(100).pixels), CPU).batches(torch.arange(100), 1)
     next(batches)
+    deadline = time.monotonic() + 120
+    while len(reads) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     time.sleep(0.2)
     ahead = len(reads)
-    within(10, batches.close)
-    assert 1 < ahead < 10
+    within(120, batches.close)
+    assert ahead < 10
 
 
 class AsOnAGpu(Feed):

@@ -207,6 +207,27 @@ def test_stable_over_many_blocks_of_the_database():
             assert report.average_precision[q] == pytest.approx(wanted, rel=1e-12)
 
 
+@pytest.mark.parametrize("size", [1, 3, 5, 8191, 8195, 20_001])
+def test_stable_with_unequal_parts_of_the_database(size):
+    """The database is counted in four parts; the rest belongs to the last one."""
+    rng = np.random.default_rng(size)
+    codes = Codes.from_signs(rng.random((size, 6)) < 0.5)
+    labels = rng.integers(0, 3, size)
+    labels[0] = 0
+    queries, tops = Codes.from_signs(rng.random((2, 6)) < 0.5), [1, 2, 900, size]
+    report = evaluate(queries, [0, 0], codes, labels, ties="stable", top=tops, denominator="total")
+    orders = np.argsort(queries.hamming(codes), axis=1, kind="stable")
+    for top in tops:
+        wanted = [
+            ranked_average_precision(labels[order] == 0, np.sum(labels == 0), top, "total")
+            for order in orders
+        ]
+        assert report.map_at[top] == pytest.approx(np.mean(wanted), rel=1e-12)
+    expected = evaluate(queries, [0, 0], codes, labels)
+    np.testing.assert_array_equal(report.pr_lookup, expected.pr_lookup)
+    np.testing.assert_array_equal(report.pr_curve, expected.pr_curve)
+
+
 def test_a_query_whose_hits_lie_beyond_the_top_scores_zero():
     query, database = codes_at([0, 0, 2], bits=2)
     for ties in ("expected", "stable", "optimistic", "pessimistic"):

@@ -106,6 +106,7 @@ def test_criterion_in_a_loop_by_hand_has_the_losses_of_fit(name, labels):
 OPTIONS = [
     ("dsdh", {"recipe": "paper"}),
     ("dsdh", {"mode": "authors", "eta": 3.0}),
+    ("dsdh", {"codes_after": 2, "mu": 50.0, "nu": 5.0, "eta": 2.0}),
     ("dpsh", {"eta": 1.0}),
     ("dtsh", {"triplets": "batch"}),
     ("dqn", {"cycle": 1}),

@@ -133,7 +133,7 @@ def test_a_killed_run_ends_like_one_that_was_not(name, straight, tmp_path):
     step = random.randint(2, STEPS)
     victim = server.Process(target=fit_and_die, args=(name, tmp_path, step))
     victim.start()
-    victim.join(120)
+    victim.join(300)
     if victim.is_alive():
         victim.kill()
     assert victim.exitcode == -signal.SIGKILL, f"step {step}"
@@ -186,7 +186,7 @@ def test_failed_fit_does_not_block_others(name):
     with pytest.raises(KeyError):
         before_each_step(create(name), fail).fit(FEATURES, LABELS)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(create(name).fit, FEATURES, LABELS).result(timeout=60)
+        pool.submit(create(name).fit, FEATURES, LABELS).result(timeout=300)
 
 
 # ---- unusual data

@@ -1,12 +1,21 @@
 """DSDH's mathematics: gradient, classifier, codes and options, against plain loops."""
 
+import math
+
 import dsdh_reference as reference
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 
 import bitprint as bp
-from bitprint.methods.dsdh import DSDH, class_weights, codes_per_label, separated_codes
+from bitprint.methods.dsdh import (
+    DSDH,
+    class_weights,
+    codes_near,
+    codes_per_label,
+    separated_codes,
+)
 from bitprint.supervision import class_matrix, similarity
 from bitprint.training.losses import pair_loss, quantization_loss
 from bitprint.training.plan import Training
@@ -266,6 +275,101 @@ def test_balanced_codes_start_from_their_classes():
     torch.testing.assert_close(state.tensors["B"][1][both], single[0][both])
 
 
+def energy(codes, means):
+    """sum_ij e^-d_ij - sum_i b_i . m_i / 5, i and j different, by loops."""
+    total = 0.0
+    for i, j in np.ndindex(len(codes), len(codes)):
+        if i != j:
+            total += np.exp(-float((codes[i] != codes[j]).sum()))
+    return total - float((codes * means).sum()) / 5
+
+
+def test_codes_near_means_are_best_of_all_for_each_class():
+    """Six bits, so that all codes of a class are tried; means of pairs of classes coincide."""
+    means = np.repeat(np.tanh(np.random.default_rng(0).standard_normal((6, 6))), 2, axis=0)
+    codes = codes_near(torch.from_numpy(means), sweeps=50).numpy()
+    least = energy(codes, means)
+    assert least < energy(np.where(means >= 0, 1.0, -1.0), means) - 1
+    for row in range(len(codes)):
+        for code in np.ndindex(*[2] * 6):
+            other = codes.copy()
+            other[row] = 2 * np.array(code) - 1
+            assert energy(other, means) > least - 1e-12
+
+
+def test_codes_near_distinct_means_are_their_signs():
+    means = 0.9 * separated_codes(20, 32, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(codes_near(means), means.sign())
+
+
+def test_codes_near_equal_means_differ():
+    codes = codes_near(torch.full((40, 8), 0.1))
+    assert len(codes.unique(dim=0)) == 40
+
+
+def test_pairs_alone_have_a_gradient_until_codes_start(float64):
+    outputs, B = random_set(SINGLE)
+    state = make_state(SINGLE, batch_size=len(SINGLE))
+    hasher = DSDH(len(B), mode="balanced", codes_after=2, eta=3.0)
+    hasher.prepare(state)
+    weights = 1 / np.array([3, 4, 2])[SINGLE]
+    weights /= weights.mean()
+    kinds = reference.pair_weights(reference.share_a_label(SINGLE), weights)
+    for eta in (0.0, 0.0, 3.0):
+        tensor = torch.from_numpy(outputs.T.copy()).requires_grad_()
+        parts = hasher.loss(tensor, torch.arange(len(SINGLE)), state)
+        torch.stack(list(parts.values())).sum().backward()
+        H, codes = np.tanh(outputs), state.tensors["B"].numpy().T
+
+        def objective(outputs, codes=codes, eta=eta):
+            H, s = np.tanh(outputs), reference.share_a_label(SINGLE)
+            zeros = np.zeros((len(B), 3)), np.zeros((3, len(SINGLE)))
+            changes = {"weights": weights, "kinds": kinds}
+            return reference.objective(H, zeros[0], codes, zeros[1], s, 0, 0, eta, **changes)
+
+        expected = reference.finite_differences(objective, outputs)
+        found = len(SINGLE) ** 2 * tensor.grad.numpy().T
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+        assert (parts["quantisation"] > 0) == (eta > 0)
+        np.testing.assert_allclose(state.tensors["U"].numpy().T, H)
+        hasher.after_epoch(state)
+
+
+def test_codes_start_from_mean_outputs_of_classes(float64):
+    """With a large mu the steps for W and B keep the codes they start from."""
+    labels = np.array([0, 0, 1, 1, 1, 2])
+    state = make_state(labels)
+    hasher = DSDH(8, mode="balanced", codes_after=2, mu=1e6, nu=1e5, eta=1.0)
+    hasher.prepare(state)
+    outputs = np.tanh(np.random.default_rng(5).standard_normal((6, 8)))
+    state.tensors["U"] = torch.from_numpy(outputs)
+    before = state.tensors["B"].clone()
+    hasher.after_epoch(state)
+    means = np.stack([outputs[:2].mean(axis=0), outputs[2:5].mean(axis=0), outputs[5]])
+    expected = codes_near(torch.from_numpy(means))[labels]
+    torch.testing.assert_close(state.tensors["B"], before)
+    assert not torch.equal(before, expected)
+    hasher.after_epoch(state)
+    torch.testing.assert_close(state.tensors["B"], expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "expected"),
+    [
+        ({"backbone": "mlp:32"}, SINGLE, True),
+        ({"backbone": "mlp:32"}, SEVERAL, False),
+        ({"backbone": "small"}, SINGLE, False),
+        ({"backbone": "mlp:32", "codes_after": 0}, SINGLE, False),
+        ({"backbone": "small", "codes_after": 3}, SINGLE, True),
+    ],
+)
+def test_codes_start_late_over_features_with_one_label(options, labels, expected):
+    hasher = DSDH(8, mode="balanced", training=Training(epochs=10), **options)
+    state = make_state(labels)
+    hasher.prepare(state)
+    assert ("epochs" in state.tensors) == expected
+
+
 # ---- weights, figures, options
 
 
@@ -278,7 +382,9 @@ def test_weights_of_the_modes():
     assert DSDH(64, mode="balanced", eta=3.0).weights(100) == (655.36, 65.536, 3.0)
     assert DSDH(8, mode="paper", mu=2.0, nu=0.0625).weights(100) == (2.0, 0.0625, 55.0)
     over_features = DSDH(16, mode="balanced", backbone="mlp")
-    assert over_features.weights(5000) == pytest.approx((60.0, 6.0, 6.0))
+    assert over_features.weights(5000) == (2000.0, 200.0, 200.0)
+    longer = DSDH(64, mode="balanced", backbone="mlp")
+    assert longer.weights(5000) == pytest.approx((2048.0, 204.8, 25.0))
     assert over_features.weights(5000, several=True) == pytest.approx((200.0, 20.0, 20.0))
 
 
@@ -370,6 +476,8 @@ def test_codes_per_label_by_hand():
         ({"mu": float("nan")}, "must be a number > 0"),
         ({"nu": 0.0}, "must be a number > 0"),
         ({"eta": -1.0}, "eta must be a number >= 0"),
+        ({"codes_after": -1}, "codes_after must be an integer >= 0"),
+        ({"codes_after": 1, "mode": "paper"}, "codes_after needs mode='balanced' and one label"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -442,3 +550,42 @@ def test_limit_of_class_weights_follows_the_backbone(backbone, most):
     DSDH(8, mode="balanced", backbone=backbone).prepare(state)
     weights = state.tensors["weights"]
     assert weights[-1] / weights[0] == pytest.approx(most)
+
+
+def test_many_classes_in_a_short_code_get_codes_of_their_own():
+    """48 classes in six bits; with a weak pull to codes of the labels, classes share codes."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(48), 20)
+    centers = 2 * rng.standard_normal((48, 32))
+    features, queries = (centers[labels] + rng.standard_normal((960, 32)) for _ in range(2))
+    eta = 0.03 * 960 * math.sqrt(6) / 100
+    weak = {"codes_after": 0, "mu": 48 * eta, "nu": 4.8 * eta, "eta": eta}
+    found = []
+    for options in ({}, weak):
+        hasher = bp.create("dsdh", bits=6, device="cpu", epochs=100, **options)
+        codes = hasher.fit(features, labels).encode(features)
+        found.append(bp.evaluate(hasher.encode(queries), labels, codes, labels).map)
+    assert found[0] > 0.95
+    assert found[1] < 0.85
+
+
+def test_a_run_interrupted_before_or_after_codes_start_resumes_exactly(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 12
+    features = rng.standard_normal((12, 8))[labels] + 0.1 * rng.standard_normal((60, 8))
+    hasher = bp.create("dsdh", 8, epochs=10, batch_size=20, lr=1e-2, backbone="mlp:16")
+    hasher.fit(features, labels, run=tmp_path / "whole")
+    expected = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    for stop in (1, 4):
+        run = tmp_path / str(stop)
+
+        def interrupt(row, stop=stop):
+            if row["epoch"] == stop:
+                raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("bitprint.training.run.RunFolder.due", lambda self: True)
+            with pytest.raises(KeyboardInterrupt):
+                clone(hasher).fit(features, labels, run=run, callback=interrupt)
+        clone(hasher).fit(features, labels, run=run)
+        assert (run / "model.safetensors").read_bytes() == expected

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from bitprint.methods._cut import minimize_attractive
-from bitprint.methods._trees import Trees, boost, level_range, stack, to_levels, vote
+from bitprint.methods import _trees
+from bitprint.methods._cut import minimize_attractive, pair_arcs
+from bitprint.methods._trees import Trees, level_range, stack, to_levels, vote
 from bitprint.methods.fasth import (
     FastH,
+    Graph,
     compatible_blocks,
     distinct_pairs,
-    image_weights,
-    infer_bits,
     pair_weights,
-    update_block,
 )
 from bitprint.supervision import similarity
 
@@ -54,30 +54,68 @@ def attractive(rng, nodes, largest):
     return upper + upper.T, rng.integers(-2 * largest, 2 * largest + 1, nodes)
 
 
+def minimize(couplings, fields):
+    """Minimize for a symmetric matrix of couplings."""
+    i, j = np.nonzero(np.triu(couplings))
+    arcs, order = pair_arcs(i, j, len(fields))
+    return minimize_attractive(arcs, np.tile(couplings[i, j], 2)[order], fields)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_cut_is_the_best_of_all_signs(seed):
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(1, 13))
     couplings, fields = attractive(rng, nodes, largest=6)
-    found = energy(couplings, fields, minimize_attractive(sp.csr_array(couplings), fields))
+    signs = minimize(couplings, fields)
     everything = np.array(list(product([-1, 1], repeat=nodes)))
-    pairs = np.einsum("sa,ab,sb->s", everything, couplings, everything) // 2
-    assert found == (pairs + everything @ fields).min()
+    energies = np.einsum("sa,ab,sb->s", everything, couplings, everything) // 2
+    energies += everything @ fields
+    assert energy(couplings, fields, signs) == energies.min()
+    best = everything[energies == energies.min()]
+    assert np.sum(signs == -1) == np.sum(best == -1, axis=1).max()
 
 
 def test_total_cut_can_exceed_32_bits():
     rng = np.random.default_rng(5)
-    couplings, fields = attractive(rng, nodes=9, largest=2**27)
-    assert 2 * np.abs(couplings).sum() > 2**31
-    found = energy(couplings, fields, minimize_attractive(sp.csr_array(couplings), fields))
+    couplings, fields = attractive(rng, nodes=9, largest=2**40)
+    found = energy(couplings, fields, minimize(couplings, fields))
     assert found == min(energy(couplings, fields, s) for s in product([-1, 1], repeat=9))
+
+
+def flow_signs(couplings, fields):
+    """The same minimum by the maximum flow of SciPy."""
+    couplings, count = sp.coo_array(couplings), len(fields)
+    up, down = np.flatnonzero(fields < 0), np.flatnonzero(fields > 0)
+    tails = np.concatenate([couplings.row, np.full(len(up), count), down])
+    heads = np.concatenate([couplings.col, up, np.full(len(down), count + 1)])
+    capacities = np.abs(np.concatenate([couplings.data, fields[up], fields[down]]))
+    shape = (count + 2, count + 2)
+    graph = sp.csr_array((capacities.astype(np.int32), (tails, heads)), shape=shape)
+    residual = sp.csr_array(graph - maximum_flow(graph, count, count + 1).flow)
+    residual.eliminate_zeros()
+    signs = np.full(count + 2, -1, np.int8)
+    signs[breadth_first_order(residual, count, return_predecessors=False)] = 1
+    return signs[:count]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("dense", [0.01, 0.2])
+def test_a_large_cut_equals_a_maximum_flow(seed, dense):
+    rng = np.random.default_rng(seed)
+    couplings = -np.triu(rng.integers(1, 9, (300, 300)) * (rng.random((300, 300)) < dense), 1)
+    couplings += couplings.T
+    size = 2 * int(np.abs(couplings).sum(axis=1).mean())
+    fields = rng.integers(-size, size + 1, 300)
+    signs = minimize(couplings, fields)
+    np.testing.assert_array_equal(signs, flow_signs(couplings, fields))
+    assert len(set(signs)) == 2
 
 
 def test_cut_refuses_positive_or_large_couplings():
     with pytest.raises(ValueError, match="couplings of a minimum cut must be <= 0"):
-        minimize_attractive(sp.csr_array(np.array([[0, 1], [1, 0]])), np.zeros(2, np.int64))
-    with pytest.raises(ValueError, match="below"):
-        minimize_attractive(sp.csr_array((2, 2), dtype=np.int64), np.array([2**29, 0]))
+        minimize(np.array([[0, 1], [1, 0]]), np.zeros(2, np.int64))
+    with pytest.raises(ValueError, match="less than"):
+        minimize(np.zeros((2, 2), np.int64), np.array([2**61, 0]))
 
 
 # Step 1
@@ -137,22 +175,31 @@ def test_blocks_of_several_labels_partition_without_conflict():
     assert len(blocks) < len(labels) / 2
 
 
+def graph_of(labels, per_image, bits, loss, rng):
+    """Return a graph with random earlier bits, its blocks, and its pairs with their weights."""
+    i, j, similar = distinct_pairs(labels, per_image, rng)
+    blocks = compatible_blocks(labels, i, j, similar, rng)
+    graph = Graph(i, j, similar, blocks)
+    distances = np.zeros(len(i), np.int64)
+    for bit in rng.random((bits - 1, len(labels))) < 0.5:
+        graph.append(bit)
+        distances += bit[i] != bit[j]
+    graph.weigh(bits, loss)
+    return graph, blocks, i, j, pair_weights(distances, similar, bits, loss)
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_energy_never_increases(several):
     _, labels = scenes() if several else clusters()
     rng = np.random.default_rng(3)
-    i, j, similar = distinct_pairs(labels, 10, rng)
-    blocks = compatible_blocks(labels, i, j, similar, rng)
-    weights = pair_weights(rng.integers(0, 5, len(i)), similar, 6, "hinge")
-    dense = np.zeros((len(labels), len(labels)), np.int64)
-    dense[i, j] = dense[j, i] = weights
-    signs = rng.choice(np.array([-1, 1], np.int8), len(labels))
+    graph, blocks, i, j, weights = graph_of(labels, 10, 6, "hinge", rng)
+    graph.signs[:] = rng.choice(np.array([-1, 1], np.int8), len(labels))
+    signs = np.empty_like(graph.signs)
     energies = []
-    for _ in range(2):
-        for block in blocks:
-            energies.append(sum(weights * signs[i] * signs[j]))
-            update_block(sp.csr_array(dense), block, signs)
-    energies.append(sum(weights * signs[i] * signs[j]))
+    for b in [*range(len(blocks)), *range(len(blocks)), 0]:
+        signs[np.concatenate(blocks)] = graph.signs
+        energies.append(sum(weights * signs[i] * signs[j]))
+        graph.update_block(b)
     assert np.all(np.diff(energies) <= 0)
     assert energies[-1] < energies[0]
 
@@ -160,39 +207,104 @@ def test_energy_never_increases(several):
 def test_small_block_is_solved_exactly_among_fixed_others():
     _, labels = clusters(count=24)
     rng = np.random.default_rng(4)
-    i, j, similar = distinct_pairs(labels, 6, rng)
-    weights = pair_weights(rng.integers(0, 3, len(i)), similar, 4, "bre")
-    dense = np.zeros((24, 24), np.int64)
+    graph, blocks, i, j, weights = graph_of(labels, 6, 4, "bre", rng)
+    graph.signs[:] = rng.choice(np.array([-1, 1], np.int8), 24)
+    signs = np.empty_like(graph.signs)
+    for b, block in enumerate(blocks):
+        assert len(block) <= 12
+        signs[np.concatenate(blocks)] = graph.signs
+        best = np.inf
+        for choice in product([-1, 1], repeat=len(block)):
+            signs[block] = choice
+            best = min(best, np.sum(weights * signs[i] * signs[j]))
+        graph.update_block(b)
+        signs[np.concatenate(blocks)] = graph.signs
+        assert np.sum(weights * signs[i] * signs[j]) == best
+
+
+@pytest.mark.parametrize("loss", ["hinge", "ksh"])
+@pytest.mark.parametrize("several", [False, True])
+def test_bits_and_image_weights_equal_those_of_dense_matrices(several, loss):
+    _, labels = scenes(count=200) if several else clusters(count=200)
+    graph, blocks, i, j, weights = graph_of(labels, 12, 7, loss, np.random.default_rng(6))
+    dense = np.zeros((200, 200), np.int64)
     dense[i, j] = dense[j, i] = weights
-    signs = rng.choice(np.array([-1, 1], np.int8), 24)
-    block = np.flatnonzero(labels == 0)
-    assert len(block) <= 12
-    best = np.inf
-    for choice in product([-1, 1], repeat=len(block)):
-        trial = signs.copy()
-        trial[block] = choice
-        best = min(best, np.sum(weights * trial[i] * trial[j]))
-    update_block(sp.csr_array(dense), block, signs)
-    assert np.sum(weights * signs[i] * signs[j]) == best
+    signs, rng = np.ones(200, np.int64), np.random.default_rng(1)
+    for _ in range(2):
+        for b in rng.permutation(len(blocks)):
+            block = blocks[b]
+            outside = np.setdiff1d(np.arange(200), block)
+            fields = dense[np.ix_(block, outside)] @ signs[outside]
+            signs[block] = flow_signs(dense[np.ix_(block, block)], fields)
+    np.testing.assert_array_equal(graph.infer_bits(2, np.random.default_rng(1)), signs)
+    np.testing.assert_array_equal(graph.image_weights(), np.abs(dense).sum(axis=1))
+    assert several or len(set(signs)) == 2
 
 
 def test_first_bit_gives_each_class_one_sign():
     _, labels = clusters(classes=4)
     rng = np.random.default_rng(0)
-    i, j, similar = distinct_pairs(labels, 20, rng)
-    blocks = compatible_blocks(labels, i, j, similar, rng)
-    weights = pair_weights(np.zeros(len(i), np.int64), similar, 1, "hinge")
-    signs = infer_bits(i, j, weights, blocks, 2, rng)
+    graph = graph_of(labels, 20, 1, "hinge", rng)[0]
+    signs = graph.infer_bits(2, rng)
     assert all(len(set(signs[labels == label])) == 1 for label in range(4))
     assert len(set(signs)) == 2
 
 
-def test_image_weights_sum_both_ends_of_a_pair():
-    i, j, weights = np.array([0, 0, 1]), np.array([1, 2, 2]), np.array([-1, 5, 7])
-    assert image_weights(i, j, weights, 4).tolist() == [6, 8, 12, 0]
-
-
 # Step 2
+
+
+def boost(*given, **options):
+    return _trees.boost(*given, **options)[0]
+
+
+def plain_tree(levels, signed, candidates):
+    """Grow one tree by histograms of all candidate features of each node."""
+    nodes = len(candidates)
+    features, thresholds = np.zeros(nodes, int), np.full(nodes, 255)
+    samples = {0: np.arange(len(levels))}
+    for node in range(nodes):
+        here = signed[samples[node]]
+        best, features[node] = abs(here.sum()) + 1e-12, candidates[node, 0]
+        for feature in candidates[node]:
+            histogram = np.bincount(levels[samples[node], feature], here, 256)
+            gains = np.abs(2 * np.cumsum(histogram)[:255] - here.sum())
+            if best < np.abs(here).sum() and gains.max() > best:
+                best, features[node], thresholds[node] = gains.max(), feature, gains.argmax()
+        left = levels[samples[node], features[node]] <= thresholds[node]
+        samples[2 * node + 1], samples[2 * node + 2] = samples[node][left], samples[node][~left]
+    return features, thresholds
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_tree_equals_that_of_plain_histograms(threads, monkeypatch):
+    """The weights are multiples of a power of 2, so that sums in any order are equal."""
+    monkeypatch.setattr(_trees, "thread_count", lambda: threads)
+    monkeypatch.setattr(_trees, "_WORTH_THREADS", 100)
+    rng = np.random.default_rng(4)
+    levels = rng.integers(0, 256, (400, 30), np.uint8)
+    targets = np.where((levels[:, 3] > 90) ^ (rng.random(400) < 0.3), 1, -1).astype(np.int8)
+    importance = rng.integers(1, 8, 400).astype(float)
+    importance[0] += 2048 - importance.sum()
+    drawn = _trees._draw_features(30, 7, np.random.default_rng(2))
+    grown = boost(
+        levels.T.copy(), targets, importance, trees=1, depth=3, rng=np.random.default_rng(2)
+    )
+    weights = importance / 2048
+    heavy = np.argsort(weights, kind="stable")
+    heavy = np.sort(heavy[np.searchsorted(np.cumsum(weights[heavy]), 0.01) :])
+    assert len(heavy) < 400
+    features, thresholds = plain_tree(levels[heavy], (weights * targets)[heavy], drawn)
+    np.testing.assert_array_equal(grown.features[0], features)
+    np.testing.assert_array_equal(grown.thresholds[0], thresholds)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 40.0])
+def test_trimming_drops_the_lightest_samples(spread):
+    weights = np.exp(spread * np.random.default_rng(1).standard_normal(3000))
+    weights /= weights.sum()
+    order = np.argsort(weights, kind="stable")
+    light = np.searchsorted(np.cumsum(weights[order]), 0.01)
+    np.testing.assert_array_equal(_trees._heaviest(weights), np.sort(order[light:]))
 
 
 def quantised(features):
@@ -264,6 +376,15 @@ def test_a_stump_is_the_best_of_all_stumps():
         for side in [np.where(levels[:, feature] > threshold, 1, -1)]
     ]
     assert np.sum(outputs * targets < 0) == min(errors)
+
+
+def test_boosting_returns_the_outputs_of_its_trees():
+    features, targets = hard_targets()
+    levels = quantised(features)
+    trees, outputs = _trees.boost(
+        levels.T.copy(), targets, np.ones(150), trees=9, depth=3, rng=np.random.default_rng(2)
+    )
+    np.testing.assert_array_equal(outputs, vote(levels, stack([trees]))[:, 0])
 
 
 def test_votes_add_up_tree_by_tree():

@@ -3,10 +3,12 @@ import pytest
 from scipy.linalg import eigh
 
 import bitprint as bp
+from bitprint.methods import ksh
 from bitprint.methods.ksh import (
     KSH,
     Residual,
     accelerated_descent,
+    learn,
     smooth_objective,
     spectral_start,
 )
@@ -55,6 +57,8 @@ def test_residual_is_the_dense_matrix(labels):
         dense = dense_residual(labels, 5, codes)
         np.testing.assert_allclose(residual @ right, dense @ right, atol=1e-12)
         np.testing.assert_allclose(residual @ right[:, 0], dense @ right[:, 0], atol=1e-12)
+        np.testing.assert_allclose(residual.between(right), right.T @ dense @ right, atol=1e-11)
+        assert residual.form(right[:, 0]) == pytest.approx(right[:, 0] @ dense @ right[:, 0])
         codes.append(rng.choice([-1.0, 1.0], 10))
         residual.subtract(codes[-1])
 
@@ -108,7 +112,7 @@ def test_smooth_objective_by_loops():
 def test_spectral_start_is_the_best_without_signs():
     phi, labels, rng = problem()
     residual, gram = Residual(labels, 4), phi.T @ phi
-    start = spectral_start(phi, residual, gram)
+    start = spectral_start(residual.between(phi), gram, len(phi))
     assert start @ gram @ start == pytest.approx(len(phi))
     quadratic = phi.T @ dense_residual(labels, 4, []) @ phi
     best = eigh(quadratic, gram)[0][-1]
@@ -122,7 +126,7 @@ def test_gradient_steps_improve_the_smooth_objective():
     for seed in range(5):
         phi, labels, _ = problem(seed)
         residual = Residual(labels, 4)
-        start = spectral_start(phi, residual, phi.T @ phi)
+        start = spectral_start(residual.between(phi), phi.T @ phi, len(phi))
         before, after = (
             smooth_objective(phi @ a, residual)[0]
             for a in (start, accelerated_descent(phi, residual, start))
@@ -130,7 +134,10 @@ def test_gradient_steps_improve_the_smooth_objective():
         assert after < before
 
 
-def test_every_bit_is_at_least_as_good_as_its_spectral_start():
+@pytest.mark.parametrize("rows", [150, 40])
+def test_every_bit_is_at_least_as_good_as_its_spectral_start(rows, monkeypatch):
+    """Also if the gradient steps use some of the rows."""
+    monkeypatch.setattr(ksh, "_DESCENT", rows)
     features, labels = two_modes(np.random.default_rng(3), 150)
     hasher = KSH(bits=8, anchors=30).fit(features, labels)
     kernel = np.exp(
@@ -143,12 +150,45 @@ def test_every_bit_is_at_least_as_good_as_its_spectral_start():
     residual = Residual(labels, bits=8)
     gains = []
     for projection in hasher.projections_.T:
-        start = phi @ spectral_start(phi, residual, gram)
+        start = phi @ spectral_start(residual.between(phi), gram, len(phi))
         found, first = (np.where(z >= 0, 1.0, -1.0) for z in (phi @ projection, start))
         gains.append(found @ (residual @ found) - first @ (residual @ first))
         residual.subtract(found)
     assert min(gains) >= 0
     assert max(gains) > 0
+
+
+def plain_learn(phi, labels, bits):
+    """The method with dense matrices in float64, without blocks and updates."""
+    gram = phi.T @ phi
+    gram += 1e-8 * np.trace(gram) / len(gram) * np.eye(len(gram))
+    residual, codes, projections = Residual(labels, bits), [], []
+    for _ in range(bits):
+        dense = dense_residual(labels, bits, codes)
+        vectors = eigh(phi.T @ dense @ phi, gram)[1]
+        start = vectors[:, -1] * np.sqrt(len(phi))
+        choices = [start, accelerated_descent(phi, residual, start)]
+        signs = [np.where(phi @ a >= 0, 1.0, -1.0) for a in choices]
+        better = int(signs[1] @ dense @ signs[1] > signs[0] @ dense @ signs[0])
+        codes.append(signs[better])
+        residual.subtract(signs[better])
+        projections.append(choices[better])
+    return np.stack(projections, axis=1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_blocks_and_updates_learn_as_dense_matrices(several, monkeypatch):
+    monkeypatch.setattr(ksh, "_ROWS", 16)
+    phi, labels, rng = problem(seed=3, count=60)
+    if several:
+        labels = rng.integers(0, 2, (60, 4)).astype(np.uint8)
+    plain = phi @ plain_learn(phi, labels, 4)
+    for exact in (True, False):
+        given = phi if exact else phi.astype(np.float32)
+        outputs = phi @ learn(given, labels, 4, np.arange(60))
+        # An eigenvector has an arbitrary sign, so a bit may be inverted.
+        agreement = np.abs(np.mean(np.sign(outputs) * np.sign(plain), axis=0))
+        assert agreement.min() == 1 if exact else agreement.min() > 0.95
 
 
 # ---- the method

@@ -501,20 +501,20 @@ def test_a_model_is_learned_from_the_pictures_once(tmp_path, album, monkeypatch)
     """An interrupted call is resumed without decoding images again."""
     monkeypatch.setattr(learning, "BATCH", 5)
     monkeypatch.setattr(encoding, "SECONDS", 0)
-    original = learning.decode_ahead
+    original = learning.compute_ahead
 
-    def interrupted_decode(paths, size, batch_size):
-        yield from islice(original(paths, size, batch_size), 2)
+    def interrupted(*arguments):
+        yield from islice(original(*arguments), 2)
         raise KeyboardInterrupt
 
     path = tmp_path / "photos.bp"
-    monkeypatch.setattr(learning, "decode_ahead", interrupted_decode)
+    monkeypatch.setattr(learning, "compute_ahead", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Photos.learn(path, album, bits=16, features="pixels")
     assert not path.exists()
-    monkeypatch.setattr(learning, "decode_ahead", original)
+    monkeypatch.setattr(learning, "compute_ahead", original)
     reports = []
-    monkeypatch.setattr(encoding, "decode_ahead", _never)
+    monkeypatch.setattr(encoding, "compute_ahead", _never)
     with Photos.learn(
         path, album, bits=16, features="pixels", progress=lambda *report: reports.append(report)
     ) as photos:
@@ -545,7 +545,7 @@ def test_work_of_some_seconds_is_kept_when_it_is_interrupted(photos, album, monk
     assert photos.add(album) == (6, 6, [], [], 0)
 
 
-def _never(paths, size, batch_size):
+def _never(paths, *arguments):
     assert not paths
     return iter(())
 
@@ -582,14 +582,14 @@ def test_damaged_features_are_refused(album, tmp_path):
 
 
 def test_the_default_model_finds_the_same_picture_in_another_file(tmp_path):
-    """Use EfficientNet-Lite0 and ITQ with 64 bits, learned from 12 images."""
+    """Use EfficientNet-Lite0 and ITQ with 256 bits, learned from 12 images."""
     album = tmp_path / "album"
     album.mkdir()
     for number, pixels in enumerate(draw_shapes(12, size=160, seed=3).pixels):
         Image.fromarray(pixels).save(album / f"{number:02d}.jpg", quality=90)
     with Photos.learn(tmp_path / "photos.bp", album) as photos:
         assert photos.add(album).new == 12
-        assert photos.encoder.describe() == "ITQ, 64 bits, on efficientnet-lite0 features"
+        assert photos.encoder.describe() == "ITQ, 256 bits, on efficientnet-lite0 features"
         smaller = [
             np.asarray(Image.open(path).resize((120, 120))) for path in sorted(album.iterdir())
         ]

@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw, ImageEnhance
 
 from bitprint.codes import Codes
 from bitprint.data import draw_shapes
-from bitprint.photos import compare_pictures, find_duplicates
+from bitprint.photos import compare_pictures, comparing, find_duplicates, likeness
 from bitprint.photos.likeness import ALIKE
 from bitprint.search.index import Index
 
@@ -82,6 +82,14 @@ def test_copies_stay_together(index_of, tmp_path):
     assert (skipped, without_file) == ([], 0)
 
 
+def test_turned_and_mirrored_copies_stay_together(index_of):
+    images = {"a.png": pizza(1), "b.png": pizza(1).rotate(90), "c.png": pizza(2)}
+    images |= {"d.png": pizza(1).transpose(Image.Transpose.FLIP_LEFT_RIGHT)}
+    index = index_of(images)
+    groups = compare_pictures(index, find_duplicates(index)).groups
+    assert groups == [(["a.png", "b.png", "d.png"], 0)]
+
+
 def test_the_camera_s_orientation_is_respected(index_of, tmp_path):
     index = index_of({"upright.png": pizza(1), "lying.png": pizza(1)})
     exif = Image.Exif()
@@ -107,6 +115,19 @@ def test_groups_have_their_own_distances_and_the_largest_comes_first(index_of):
     index = index_of(images, flipped={2: 1, 3: 2})
     compared = compare_pictures(index, find_duplicates(index))
     assert compared.groups == [(["b.png", "d.png", "e.png"], 2), (["a.png", "c.png"], 1)]
+
+
+def test_large_groups_are_compared_in_a_temporary_file(index_of, monkeypatch):
+    images = {f"{seed}-{copy}.png": pizza(seed) for copy in range(2) for seed in range(4)}
+    index = index_of(images, flipped={3: 1, 6: 2})
+    groups = find_duplicates(index)
+    assert len(groups[0].ids) == 8
+    plain = compare_pictures(index, groups)
+    monkeypatch.setattr(likeness, "_IN_MEMORY", 0)
+    monkeypatch.setattr(likeness, "_IMAGES", 3)
+    monkeypatch.setattr(comparing, "_PAIRS", 1)
+    assert compare_pictures(index, groups) == plain
+    assert len(plain.groups) == 4
 
 
 def test_compare_missing_and_unreadable_files_are_skipped(index_of, tmp_path):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bitprint.codes import Codes
-from bitprint.photos import find_duplicates
+from bitprint.photos import duplicates, find_duplicates
 from bitprint.search.index import Index
 
 
@@ -44,6 +44,26 @@ def test_groups_are_those_of_brute_force(tmp_path, radius):
         groups = find_duplicates(index, radius)
         assert [(group.ids, group.distance) for group in groups] == brute_force(codes, radius)
         assert groups
+
+
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("matches", [1, 50, 2**20])
+def test_groups_do_not_depend_on_the_batches(tmp_path, monkeypatch, names, matches):
+    """Ids are not their places: some are removed, and the others are not sorted."""
+    monkeypatch.setattr(duplicates, "_MATCHES", matches)
+    monkeypatch.setattr(duplicates, "_QUERIES", 7)
+    codes = near_codes(90, 5)
+    ids = np.random.default_rng(0).permutation(90) + 1000
+    ids = [f"{number}.jpg" for number in ids] if names else ids.tolist()
+    kept = [row for row in range(90) if row % 5]
+    with Index.create(tmp_path / "a.bp", bits=40) as index:
+        index.add(ids, codes)
+        index.remove(ids[::5])
+        found = [
+            ([kept.index(ids.index(name)) for name in group], distance)
+            for group, distance in find_duplicates(index, 3)
+        ]
+    assert found == brute_force(codes[kept], 3)
 
 
 def test_removed_pictures_do_not_link_groups(tmp_path):

@@ -11,7 +11,7 @@ from bitprint.data import draw_shapes
 from bitprint.photos import Hit, Photos, choosing
 from bitprint.photos.encoder import Encoder
 from bitprint.photos.files import Listing, Picture
-from bitprint.photos.searching import find_hits
+from bitprint.photos.searching import CANDIDATES, find_hits
 
 SCENES = draw_shapes(150, size=32)
 
@@ -29,17 +29,23 @@ def draw(home, count):
         Image.fromarray(SCENES.pixels[number]).save(home / "Pictures" / f"{number}.png")
 
 
-def paths_by_brute_force(photos, codes, k):
-    """Return the k nearest paths; ties are in index order."""
+def paths_by_brute_force(photos, outputs, k):
+    """Return the k best paths and their Hamming distances; all codes are candidates."""
     ids = photos.index.ids().tolist()
-    distances = photos.index.codes(ids).hamming(codes)[:, 0]
-    order = np.argsort(distances, kind="stable")[:k]
+    signs = photos.index.codes(ids).signs()
+    distances = ((signs > 0) != (outputs >= 0)).sum(axis=1)
+    nearest = np.argsort(distances, kind="stable")[:CANDIDATES]
+    order = nearest[np.argsort(-(signs[nearest] @ outputs.astype(float)), kind="stable")][:k]
     return [(ids[row], int(distances[row])) for row in order]
 
 
-@pytest.mark.parametrize(("count", "model"), [(5, "DSDH, 64 bits"), (150, "ITQ, 64 bits")])
+@pytest.mark.parametrize(
+    ("count", "model"),
+    [(5, "ITQ, 256 bits, on efficientnet-lite0"), (150, "ITQ, 256 bits, on pixels")],
+)
 def test_four_lines_work_with_few_images_and_with_many(home, count, model, monkeypatch):
     monkeypatch.setattr(choosing, "FEATURES", "pixels")  # quick to compute
+    monkeypatch.setattr(choosing, "FEW", 100)
     monkeypatch.setattr("bitprint.photos.encoder._FOLDER_SIZE", 16)
     draw(home, count)
     Image.fromarray(SCENES.pixels[3]).save("cat.jpg", quality=95)
@@ -53,8 +59,8 @@ def test_four_lines_work_with_few_images_and_with_many(home, count, model, monke
 
     assert len(photos) == count
     assert photos.encoder.describe().startswith(model)
-    codes = photos.encoder.encode([np.asarray(Image.open("cat.jpg"))])
-    assert [(hit.id, hit.distance) for hit in hits] == paths_by_brute_force(photos, codes, 4)
+    outputs = photos.encoder.project([np.asarray(Image.open("cat.jpg"))])
+    assert [(hit.id, hit.distance) for hit in hits] == paths_by_brute_force(photos, outputs[0], 4)
     photos.close()
     with bp.Photos.open_or_create("~/../photos.bp") as again:
         assert len(again) == count
@@ -74,12 +80,12 @@ def test_a_folder_without_images_is_an_error_and_makes_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-def test_a_hundred_images_are_enough_to_learn_from(monkeypatch):
+def test_500_images_are_enough_to_learn_from(monkeypatch):
     learned = Encoder(bp.create("itq", bits=16).fit(SCENES))
     monkeypatch.setattr("bitprint.photos.learning.learn_encoder", lambda *_, **__: learned)
-    pictures = [Picture(f"/{number}.png", 1, 1) for number in range(100)]
+    pictures = [Picture(f"/{number}.png", 1, 1) for number in range(500)]
     wanted = choosing.Wanted("photos.bp", None, None, None)
-    for count, origin in ((1, "ready-made"), (99, "ready-made"), (100, "learned")):
+    for count, origin in ((1, "ready-made"), (499, "ready-made"), (500, "learned")):
         listing = Listing(pictures[:count], [], [], [], [])
         assert choosing.choose_encoder(wanted, listing)[1].origin == origin
 
@@ -165,9 +171,11 @@ def test_all_kinds_of_queries_give_the_same_hits(photos, home):
         Image.open(path),
         Image.fromarray(pixels).convert("RGBA"),
         pixels,
-        photos.encoder.encode([pixels]),
     ):
         assert photos.search(query) == expected
+    by_code = photos.search(photos.encoder.encode([pixels]))
+    assert by_code[0] == expected[0]
+    assert [hit.distance for hit in by_code] == sorted(hit.distance for hit in expected)
 
 
 def test_a_jpeg_has_the_same_hits_by_path_and_opened(photos, tmp_path):

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageEnhance
 
 from bitprint.data import draw_shapes
-from bitprint.photos.likeness import ALIKE, SIDE, differences, reduce_pixels
+from bitprint.photos import likeness
+from bitprint.photos.likeness import ALIKE, SIDE, differences, reduce_pixels, reduce_stream
 
 
 def reduced(*images):
@@ -122,3 +123,39 @@ def test_different_colors_differ():
     red, blue = (np.zeros((SIDE, SIDE, 3), np.uint8) for _ in range(2))
     red[..., 0] = blue[..., 2] = grey
     assert difference(Image.fromarray(red), Image.fromarray(blue)) > ALIKE
+
+
+@pytest.mark.parametrize("in_memory", [0, 2**26])
+def test_a_stream_is_reduced_as_all_images_at_once(monkeypatch, in_memory):
+    """One image fewer than announced, in batches of three; also in a temporary file."""
+    monkeypatch.setattr(likeness, "_IN_MEMORY", in_memory)
+    monkeypatch.setattr(likeness, "_IMAGES", 3)
+    images = draw_shapes(8, size=SIDE).pixels
+    stream, whole = reduce_stream(iter(images), 9), reduce_pixels(images)
+    assert isinstance(stream.levels, np.memmap) == (in_memory == 0)
+    for one, other in zip(stream, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+    first, second = np.triu_indices(8, 1)
+    np.testing.assert_array_equal(
+        differences(stream, first, second), differences(whole, first, second)
+    )
+
+
+def test_a_stream_without_images():
+    assert len(reduce_stream(iter([]), 0).levels) == 0
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("turns", range(4))
+def test_turned_and_mirrored_copies_are_alike(mirrored, turns):
+    coarse = np.random.default_rng(0).integers(0, 256, (2, 6, 6, 3), np.uint8)
+    one, other = (np.asarray(Image.fromarray(pixels).resize((96, 96))) for pixels in coarse)
+    change = one[:, ::-1] if mirrored else one
+    found = reduced(*map(Image.fromarray, (one, np.rot90(change, turns), other)))
+    upright = differences(found, np.array([0, 0]), np.array([1, 2]))
+    turned = differences(found, np.array([0, 0]), np.array([1, 2]), turned=True)
+    same = not mirrored and turns == 0
+    assert (upright[0] <= ALIKE) == same
+    assert same or turned[0] <= ALIKE
+    assert upright[1] > ALIKE
+    assert turned[1] > ALIKE

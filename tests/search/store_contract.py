@@ -164,6 +164,15 @@ def promised(promise):
     return mark
 
 
+KEYS = {
+    "names": lambda number: f"img/{number}\udcff é",
+    "decimal strings": str,
+    "consecutive integers": lambda number: number - 5,
+    "distant integers": lambda number: number * 2**55 - 7,
+}
+"""Functions that return ids for small numbers."""
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Random operations on an index that is open twice, compared with the naive index."""
 
@@ -171,12 +180,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(
         bits=st.one_of(st.integers(1, 12), st.sampled_from([48, 64, 65, 128, 200])),
-        strings=st.booleans(),
+        kind=st.sampled_from(list(KEYS)),
     )
-    def create(self, bits, strings):
+    def create(self, bits, kind):
         self.place = self.places()
         self.bits = bits
-        self.key = (lambda i: f"img/{i}\udcff é") if strings else (lambda i: i * 2**55 - 7)
+        self.key = KEYS[kind]
         self.index = create(self.place, bits, model="itq")
         self.reader = open_index(self.place)
         self.naive = Naive()
@@ -698,9 +707,11 @@ class StoreContract:
 
         def search(index):
             try:
-                while not done.is_set():
+                while True:
                     ids, distances = index.search(codes[:1], k=1000)
                     found.append(ids[0][distances[0] >= 0].tolist())
+                    if done.is_set():
+                        return
             except Exception as error:
                 errors.append(error)
 

@@ -223,7 +223,7 @@ def test_a_killed_copy_resumes(source, places, postgres_places, store):
     """The process is killed after the third batch is written, before it is committed."""
     target = {"local": places, "postgres": postgres_places}[store]()
     start_copy(source, target, batches=1)
-    child = subprocess.run([sys.executable, "-c", KILLED, source, target], check=False, timeout=120)
+    child = subprocess.run([sys.executable, "-c", KILLED, source, target], check=False, timeout=300)
     assert child.returncode == -signal.SIGKILL
     with open_index(target) as index:
         assert index.ids().tolist() == content(source)[0][3][:48]

@@ -125,7 +125,7 @@ def test_a_killed_writer_loses_no_acknowledged_call(tmp_path):
         child, pipe = in_child(functools.partial(work, path, operations(seed, held)))
         with pipe:
             # Some children are killed while they open the file, most during one of the first calls.
-            acknowledged = len(pipe.read(1)) if rng.random() < 0.9 else 0
+            acknowledged = sum(len(pipe.read(1)) for _ in range(rng.randint(0, 2)))
             time.sleep(rng.uniform(0, 0.03))
             os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
@@ -139,7 +139,7 @@ def test_a_killed_writer_loses_no_acknowledged_call(tmp_path):
         assert found in states(plan, acknowledged + 1)
         held = sorted(found)
         calls += acknowledged
-    assert calls > 200
+    assert calls > 150
 
 
 def test_a_full_disk_loses_nothing_acknowledged(tmp_path):
@@ -180,12 +180,13 @@ def test_readers_in_other_processes_see_complete_batches(tmp_path):
     path = tmp_path / "a.bp"
     Index.create(path, BITS).close()
     anything = Codes(np.zeros((1, BITS // 8), np.uint8), BITS)
+    waiting, going = os.pipe()
 
     def write(pipe):
-        while not (tmp_path / "ready").exists():
-            time.sleep(0.01)
         with Index.open(path) as index:
             for number in range(60):
+                if number % 20 == 0:  # the reader sees at least three sizes, however slow it is
+                    os.read(waiting, 1)
                 add(index, range(number * 10, number * 10 + 10))
                 os.write(pipe, b".")
                 time.sleep(0.005)
@@ -196,7 +197,7 @@ def test_readers_in_other_processes_see_complete_batches(tmp_path):
     sizes, written = [], 0
     with pipe, Index.open(path) as index:
         index.within(anything, radius=BITS)  # compile before the writer starts
-        (tmp_path / "ready").touch()
+        os.write(going, b".")
         while part := pipe.read(1):
             written += len(part)
             (found,), _ = index.within(anything, radius=BITS)
@@ -204,6 +205,10 @@ def test_readers_in_other_processes_see_complete_batches(tmp_path):
             assert len(found) % 10 == 0
             assert len(found) >= 10 * written
             sizes.append(len(found))
+            if written % 20 == 0:
+                os.write(going, b".")
+    os.close(waiting)
+    os.close(going)
     assert os.waitpid(child, 0)[1] == 0
     assert sizes == sorted(sizes)
     assert len(set(sizes)) > 2

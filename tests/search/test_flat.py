@@ -6,10 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from bitprint.search import flat, kernels
+from bitprint.search import flat, groups, kernels
 from bitprint.utils.words import as_planes, as_words
 
-DISPATCHERS = (kernels.scan_nearest, kernels.count_within, kernels.place_within)
+DISPATCHERS = (
+    kernels.scan_nearest,
+    kernels.collect_within,
+    kernels.place_within,
+    kernels.scan_within,
+)
 
 
 def naive_distances(queries, codes):
@@ -75,14 +80,75 @@ def test_search_equals_the_naive_ranking(bits, size, count, k, kind, removed, th
         search_all_ways(queries, codes, k, radius, alive)
 
 
-@pytest.mark.parametrize("size", [63, 64, 65, 127, 128, 1023, 1024, 1025, 1087, 1088, 2048, 2049])
-@pytest.mark.parametrize("bits", [64, 65])
+def edges(bits):
+    """Return sizes around the ends of groups and blocks of codes with this number of bits."""
+    block = max(64, 2048 // -(-bits // 64) // 64 * 64)
+    ends = (64, 128, block, block + 64, 2 * block)
+    return [size + step for size in ends for step in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("bits", "size"), [(bits, size) for bits in (64, 65, 600) for size in edges(bits)]
+)
 def test_the_edges_of_groups_and_blocks(size, bits):
     """The last code is the nearest, so that an error at an edge would lose it."""
     rng = np.random.default_rng(size)
     codes = random_codes(rng, size, bits)
     search_all_ways(codes[-1:], codes, 1, 0, None)
     search_all_ways(codes[-1:], codes, 7, 24, None)
+
+
+@pytest.mark.parametrize("words", range(1, 17))
+@pytest.mark.parametrize("removed", [None, 0.5])
+def test_search_of_any_number_of_words(words, removed):
+    """The limits lie within the distances of uniform codes, so that most groups match in part."""
+    bits, size = 64 * words - 3, 500
+    rng = np.random.default_rng(words)
+    codes, queries = random_codes(rng, size, bits), random_codes(rng, 3, bits)
+    alive = None if removed is None else (rng.random(size) >= removed).astype(np.uint8)
+    for radius in (0, bits // 2, 64 * words):
+        search_all_ways(queries, codes, 70, radius, alive)
+
+
+@pytest.mark.parametrize("removed", [None, 0.5])
+@pytest.mark.parametrize("count", [1, 4])
+def test_codes_that_differ_from_queries_in_late_words_only(count, removed):
+    """All groups pass the comparison by their first words, some of them in vain."""
+    rng = np.random.default_rng(0)
+    codes = np.zeros((9000, 64), np.uint8)
+    codes[:, 48:] = rng.integers(0, 256, (9000, 16), np.uint8)
+    codes[rng.integers(0, 9000, 60), 48:] = 0
+    codes[5000:5100, 56:] = 0
+    alive = None if removed is None else (rng.random(9000) >= removed).astype(np.uint8)
+    for k, radius in ((1, 0), (10, 20), (100, 50)):
+        search_all_ways(codes[-count:] & 0b111, codes, k, radius, alive)
+        search_all_ways(np.zeros((count, 64), np.uint8), codes, k, radius, alive)
+
+
+def test_within_a_radius_that_contains_all_codes_of_many_queries():
+    """The matches exceed the initial capacity many times over."""
+    rng = np.random.default_rng(0)
+    codes = random_codes(rng, 3000, 9)
+    search_all_ways(codes[:40], codes, 3, 9, None)
+
+
+def test_within_takes_more_queries_than_one_key_can_number(monkeypatch):
+    monkeypatch.setattr(flat, "MOST_QUERIES", 7)
+    rng = np.random.default_rng(0)
+    codes = random_codes(rng, 300, 20)
+    search_all_ways(codes[:30], codes, 3, 6, None)
+
+
+def test_a_key_has_room_for_the_largest_query_distance_and_position():
+    key = (kernels.MOST_QUERIES - 1 << 11 | 1024) << kernels.POSITION_BITS
+    key |= (1 << kernels.POSITION_BITS) - 1
+    assert key < 2**63
+    cursors = np.zeros((kernels.MOST_QUERIES, 1025), np.int64)
+    positions, distances = np.empty(1, np.int64), np.empty(1, np.int32)
+    kernels.place_within(np.array([key]), cursors, positions, distances)
+    assert positions.tolist() == [(1 << kernels.POSITION_BITS) - 1]
+    assert distances.tolist() == [1024]
+    assert np.argwhere(cursors).tolist() == [[kernels.MOST_QUERIES - 1, 1024]]
 
 
 @pytest.mark.parametrize("bits", [64, 128, 192])
@@ -131,6 +197,51 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, threads, qu
         np.testing.assert_array_equal(one, many)
 
 
+@given(
+    words=st.integers(1, 16),
+    start=st.integers(0, 40),
+    limit=st.integers(0, 1100),
+    prefix=st.integers(1, 16),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None)
+def test_group_distances_equal_numpy(words, start, limit, prefix, seed):
+    rng = np.random.default_rng(seed)
+    planes = rng.integers(0, 2**64, (words, 110), dtype=np.uint64)
+    queries = rng.integers(0, 2**64, (3, words), dtype=np.uint64)
+    flags = rng.integers(0, 3, 110, dtype=np.uint8)
+    written = np.empty(64, np.uint64)
+    closer, found, live = compare_group(
+        queries, 2, planes, start, limit, min(prefix, words), flags, written
+    )
+    distances = np.bitwise_count(planes[:, start : start + 64] ^ queries[2, :, None]).sum(axis=0)
+    lanes = 2 ** np.arange(64, dtype=object)
+    assert written.tolist() == distances.tolist()
+    firsts = np.bitwise_count(planes[:prefix, start : start + 64] ^ queries[2, :prefix, None])
+    expected = 2 if np.any(distances < limit) else int(np.any(firsts.sum(axis=0) < limit))
+    assert closer == expected
+    assert found == lanes[distances < limit].sum()
+    assert live == lanes[flags[start : start + 64] > 0].sum()
+
+
+@njit
+def compare_group(queries, q, planes, start, limit, prefix, flags, distances):
+    return (
+        groups.any_closer(queries, q, planes, start, limit, prefix),
+        groups.find_closer(queries, q, planes, start, limit, distances),
+        groups.nonzero(flags, start),
+    )
+
+
+def test_words_of_unaligned_bytes_are_aligned():
+    """Numba compiles the scans again for unaligned arrays."""
+    data = np.arange(25, dtype=np.uint8)
+    for offset in range(8):
+        words = as_words(data[offset : offset + 16].reshape(2, 8))
+        assert words.flags.aligned
+        assert words.view(np.uint8).ravel().tolist() == list(range(offset, offset + 16))
+
+
 @given(st.integers(0, 5), st.integers(1, 30))
 def test_words_and_planes_hold_the_bytes_and_zeros(size, width):
     packed = np.random.default_rng(width).integers(1, 256, (size, width), dtype=np.uint8)
@@ -147,7 +258,7 @@ def test_nothing_compiles_after_the_warm_up():
     """There is one signature for all widths, removal flags and array flags."""
     flat.warm_up()
     before = [list(dispatcher.signatures) for dispatcher in DISPATCHERS]
-    assert [len(signatures) for signatures in before] == [1, 1, 1]
+    assert [len(signatures) for signatures in before] == [1, 1, 1, 1]
     rng = np.random.default_rng(0)
     for bits in (12, 64, 100):
         codes = random_codes(rng, 300, bits)

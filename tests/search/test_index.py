@@ -1,32 +1,28 @@
 import itertools
+import json
+import sqlite3
+import tracemalloc
+from contextlib import closing
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from store_contract import play_histories, random_codes
 
-from bitprint.search import chunks, details
-from bitprint.search.ids import IntegerLookup
+from bitprint.search import chunks, details, id_lookup, id_ranges
+from bitprint.search.file import checksum
+from bitprint.search.id_ranges import as_names
+from bitprint.search.ids import to_bytes
 from bitprint.search.index import Index
 
 
-def test_results_do_not_depend_on_the_chunk_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "_CHUNK", 2)
+@pytest.mark.parametrize(("size", "mean_length"), [(2, 8), (3, 1)])
+def test_results_do_not_depend_on_the_layout(tmp_path, monkeypatch, size, mean_length):
+    monkeypatch.setattr(chunks, "_CHUNK", size)
+    monkeypatch.setattr(id_ranges, "_MEAN_LENGTH", mean_length)
+    monkeypatch.setattr(id_lookup, "_SHORT", 1)
     monkeypatch.setattr(details, "_PAGE", 1)
     numbers = itertools.count()
     play_histories(lambda: str(tmp_path / f"{next(numbers)}.bp"), examples=25, steps=20)
-
-
-@given(st.lists(st.lists(st.integers(-20, 20), max_size=12), max_size=12))
-def test_the_lookup_finds_the_last_position_of_an_id(batches):
-    lookup, positions, first = IntegerLookup(), {}, 0
-    for batch in batches:
-        lookup.extend(np.array(batch, np.int64), first)
-        positions.update(zip(batch, range(first, first + len(batch)), strict=True))
-        first += len(batch)
-    wanted = np.arange(-25, 26)
-    assert lookup.find(wanted).tolist() == [positions.get(key, -1) for key in wanted.tolist()]
 
 
 def test_many_codes_in_several_chunks_survive_compaction(tmp_path):
@@ -55,6 +51,127 @@ def test_many_codes_in_several_chunks_survive_compaction(tmp_path):
                 matches[number].distances,
                 np.take_along_axis(distances[:, positions], order, axis=1),
             )
+
+
+def integers(number):
+    return np.arange(number)
+
+
+def decimals(number):
+    return [str(each) for each in range(number)]
+
+
+@pytest.mark.parametrize("ids_of", [integers, decimals])
+def test_codes_with_numbers_as_ids_take_9_bytes(tmp_path, ids_of):
+    count = 200_000
+    ids, codes = ids_of(count), random_codes(count, 64)
+    with Index.create(tmp_path / "a.bp", 64) as index:
+        for start in range(0, count, 50_000):
+            index.add(ids[start : start + 50_000], codes[start : start + 50_000])
+    assert (tmp_path / "a.bp").stat().st_size < 9 * count
+    tracemalloc.start()
+    try:
+        index = Index.open(tmp_path / "a.bp")
+        opened, _ = tracemalloc.get_traced_memory()
+        index.add(ids_of(count + 100)[-100:], codes[:100])
+        index.add(ids_of(100), codes[100:200])
+        added, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert opened < 9 * count + 100_000
+    assert added < 10 * count + 400_000  # with a flag for each code, because some were replaced
+    with index:
+        assert index.ids().tolist() == [*ids_of(count + 100)[100:], *ids_of(100)]
+        assert index.codes(ids_of(100)) == codes[100:200]
+        assert index.codes(ids_of(300)[100:]) == codes[100:300]
+
+
+def as_version_1(path):
+    """Rewrite a file as earlier releases wrote it, with an array of ids in each chunk."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE meta SET value = '1' WHERE key = 'version'")
+        rows = dict(db.execute("SELECT key, value FROM meta WHERE key != 'checksum'"))
+        total = str(checksum(*sorted(rows.items())))
+        db.execute("UPDATE meta SET value = ? WHERE key = 'checksum'", (total,))
+        kind = json.loads(rows["kind"])
+        for *place, codes, data in db.execute(
+            "SELECT first, count, described, codes, ids FROM chunks"
+        ).fetchall():
+            ids = id_ranges.decode(data, kind)
+            ids = ids.ids(kind) if isinstance(ids, id_ranges.Ranges) else ids
+            blobs = codes, to_bytes(ids)
+            db.execute(
+                "UPDATE chunks SET ids = ?, checksum = ? WHERE first = ?",
+                (blobs[1], checksum(*place, *blobs), place[0]),
+            )
+
+
+def version_of(path):
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0]
+
+
+@pytest.mark.parametrize("ids_of", [integers, decimals])
+def test_a_file_of_version_1_is_read_and_upgraded_by_a_write(tmp_path, ids_of):
+    path, count = tmp_path / "a.bp", 70_000
+    ids, codes = ids_of(count), random_codes(count, 64)
+    with Index.create(path, 64) as index:
+        index.add(ids, codes)
+        index.remove(ids[100:200])
+    as_version_1(path)
+    size = path.stat().st_size
+    with Index.open(path) as index:
+        assert index.ids().tolist() == [*ids[:100], *ids[200:]]
+        assert index.codes(ids[200:300]) == codes[200:300]
+        assert [part.size for part in index._mirror._memory._ids.view().parts()] == [count]
+    assert (version_of(path), path.stat().st_size) == ("1", size)
+    with Index.open(path) as index:
+        index.add(ids[150:160], codes[150:160])
+    assert version_of(path) == "2"
+    with Index.open(path) as index:
+        index.compact()
+        assert index.ids().tolist() == [*ids[:100], *ids[200:], *ids[150:160]]
+        assert index.codes(ids[150:160]) == codes[150:160]
+    assert path.stat().st_size < 10 * count < size
+
+
+def test_ids_stay_in_ranges_after_compaction(tmp_path):
+    codes = random_codes(70_000, 16)
+    with Index.create(tmp_path / "a.bp", 16) as index:
+        index.add(range(70_000), codes)
+        index.remove(range(10, 70_000, 1000))
+        index.compact()
+        (part,) = index._mirror._memory._ids.view().parts()
+        assert len(part.starts) == 71
+        index.add(range(10, 70_000, 1000), codes[10::1000])
+        expected = [*(i for i in range(70_000) if i % 1000 != 10), *range(10, 70_000, 1000)]
+        assert index.ids().tolist() == expected
+        assert index.codes(range(70_000)) == codes
+        index.remove(range(65_536))
+        index.compact()
+        expected = [i for i in expected if i >= 65_536]
+        assert index.ids().tolist() == expected
+        assert index.codes(expected) == codes[expected]
+        index.add(range(-5, 65_536), codes[: 65_536 + 5])
+        assert index.codes(range(-5, 65_536)) == codes[: 65_536 + 5]
+        assert len(index) == 70_005
+
+
+@pytest.mark.parametrize("strings", [True, False])
+def test_numbers_follow_the_largest_id_that_is_left(tmp_path, strings):
+    form = as_names if strings else np.asarray
+    codes = random_codes(3, 12)
+    with Index.create(tmp_path / "a.bp", 12) as index:
+        index.add(form(np.arange(200, 100, -1)), random_codes(100, 12))
+        index.add(form(np.array([7, 300, 2])), codes)
+        index.add(codes[:2])
+        assert index.ids()[-2:].tolist() == form(np.array([301, 302])).tolist()
+        index.remove(form(np.array([*range(190, 201), 300, 301, 302])))
+        index.add(codes[:1])
+        assert index.ids()[-1:].tolist() == form(np.array([190])).tolist()
+        index.remove(index.ids())
+        index.add(codes[:1])
+        assert index.ids().tolist() == form(np.array([0])).tolist()
 
 
 def test_the_constructor_error_names_create_and_open():

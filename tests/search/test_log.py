@@ -183,7 +183,7 @@ def test_two_processes_write_and_merge_at_once(tmp_path):
         writers = [
             subprocess.Popen([sys.executable, "-c", ADD, path, str(number)]) for number in range(2)
         ]
-        assert [writer.wait(120) for writer in writers] == [0, 0]
+        assert [writer.wait(300) for writer in writers] == [0, 0]
         assert sorted(index.ids().tolist()) == sorted(str(number) for number in range(30))
         assert sorted(ids_of_copy(path)) == sorted(index.ids().tolist())
     with closing(sqlite3.connect(path)) as db:

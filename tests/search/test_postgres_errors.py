@@ -88,7 +88,7 @@ def test_a_killed_process_leaves_nothing_and_frees_the_index(postgres_places):
         "index = open_index(sys.argv[1])\n"
         "with index.transaction():\n"
         "    index.add([2], Codes.from_signs([[1] * 12]))\n"
-        "    print('ready', flush=True); time.sleep(60)\n"
+        "    print('ready', flush=True); time.sleep(600)\n"
     )
     place = postgres_places()
     with create(place, 12) as index:
@@ -145,7 +145,7 @@ def hides_password(error):
 
 def test_passwords_are_asked_for_and_never_shown(guarded, admin, postgres_places, caplog):
     wrong = guarded.replace("open%20sesame", "shut%20sesame")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while True:  # until the server has read its rules again
         with pytest.raises((ConnectionError, FileNotFoundError)) as refused:
             open_index(wrong)

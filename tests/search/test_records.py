@@ -112,16 +112,6 @@ def test_index_without_records_refuses_them(tmp_path):
         assert index.records([1]).shape == (1, 0)
 
 
-def test_format_version_depends_on_records(tmp_path):
-    """Earlier releases can use files without records, and refuse files with records."""
-    for width, expected in ((0, "1"), (WIDTH, "2")):
-        create(tmp_path / f"{width}.bp", width).close()
-        with sqlite3.connect(tmp_path / f"{width}.bp") as db:
-            header = dict(db.execute("SELECT key, value FROM meta"))
-        assert header["version"] == expected
-        assert ("record" in header) == bool(width)
-
-
 def flipped(path, value, column):
     """Damage one column of one record."""
     with sqlite3.connect(path) as db:

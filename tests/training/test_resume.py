@@ -59,15 +59,24 @@ def features(count=256):
     return images(count).read(slice(None))[..., 0].reshape(count, -1) / 255
 
 
-def fit_all(folder):
-    """Fit every case in a separate run folder and write the codes of the training images."""
+def fit_all(folder, killed=None):
+    """Fit every case in a separate run folder and write the codes of the training images.
+
+    The case `killed` waits before its last epoch, so that it does not end before it is killed.
+    """
     torch.set_num_threads(1)
+
+    def wait(row):
+        if row["epoch"] == EPOCHS - 1:
+            signal.pause()
+
     for mode, options in CASES.items():
         data = features() if options["backbone"] == "mlp" else images()
         hasher = bp.create(
             "dsdh", bits=12, recipe="original", mode=mode, epochs=EPOCHS, device="cpu", **options
         )
-        hasher.fit(data, images().labels, run=folder / mode)
+        callback = wait if mode == killed else None
+        hasher.fit(data, images().labels, run=folder / mode, callback=callback)
         hasher.encode(data).save(folder / mode / "codes")
 
 
@@ -80,10 +89,10 @@ def epochs_done(run):
 
 def kill_after(epochs, run, process):
     """Kill `process` as soon as `run` has `epochs` epochs."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while epochs_done(run) < epochs:
         assert process.is_alive(), f"ended by itself after {epochs_done(run)} epochs"
-        assert time.monotonic() < deadline, f"no {epochs} epochs in two minutes"
+        assert time.monotonic() < deadline, f"no {epochs} epochs in five minutes"
         time.sleep(0.002)
     time.sleep(random.uniform(0, 0.05))
     os.kill(process.pid, signal.SIGKILL)
@@ -109,7 +118,7 @@ def runs(tmp_path_factory):
     victim = None
     try:
         for mode, low, high in KILLS:
-            victim = server.Process(target=fit_all, args=(killed,))
+            victim = server.Process(target=fit_all, args=(killed, mode))
             victim.start()
             kill_after(random.randint(low, high), killed / mode, victim)
             assert not (killed / mode / "model.json").exists()
@@ -117,7 +126,7 @@ def runs(tmp_path_factory):
         victim = server.Process(target=fit_all, args=(killed,))
         victim.start()
         for process in (victim, undisturbed):
-            process.join(120)
+            process.join(300)
             assert process.exitcode == 0
     finally:
         for process in (victim, undisturbed):

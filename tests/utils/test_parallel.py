@@ -21,7 +21,7 @@ def test_slices_cover_the_range_once_and_in_order(count, most):
 def test_all_threads_run_at_once(monkeypatch):
     """Four threads wait at a barrier that opens only for four."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    barrier = threading.Barrier(4, timeout=10)
+    barrier = threading.Barrier(4, timeout=120)
 
     def work(rows):
         barrier.wait()

@@ -1,7 +1,9 @@
 """A small collection of drawn images, some with unusual names, and its server."""
 
+import asyncio
 import os
 import threading
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -90,15 +92,35 @@ def running(collection, **options):
     server = make_server(create_app(collection, **options), limits, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    assert ready.wait(60)
+    while not ready.wait(0.1):
+        assert thread.is_alive()
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(600)
     assert not thread.is_alive()
 
 
 @pytest.fixture(scope="session")
 def serve():
     return running
+
+
+class Clock:
+    """The clock of all event loops, which a test advances."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def advance(self, seconds):
+        """Let deadlines expire; a server notices it within 0.1 seconds."""
+        self.ahead += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    now = lambda loop: time.monotonic() + clock.ahead  # noqa: E731
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", now)
+    return clock

@@ -18,17 +18,17 @@ class Held:
     def __call__(self, jobs):
         self.batches.append(jobs)
         self.begun.set()
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         return [job * 10 for job in jobs]
 
 
 def run(scenario):
     """Run a coroutine with a timeout."""
-    asyncio.run(asyncio.wait_for(scenario, timeout=30))
+    asyncio.run(asyncio.wait_for(scenario, timeout=120))
 
 
 async def started(event):
-    assert await asyncio.to_thread(event.wait, 10)
+    assert await asyncio.to_thread(event.wait, 60)
 
 
 def test_jobs_that_come_while_the_thread_works_form_the_next_batches():
@@ -120,12 +120,12 @@ def test_executor_with_a_full_queue_refuses():
 
         def work(number):
             busy.release()
-            assert go.wait(10)
+            assert go.wait(60)
             return number
 
         tasks = [asyncio.create_task(executor.run(work, number)) for number in range(3)]
         for _ in range(2):
-            assert await asyncio.to_thread(busy.acquire, timeout=10)
+            assert await asyncio.to_thread(busy.acquire, timeout=60)
         assert not busy.acquire(timeout=0.05)
         with pytest.raises(queue.Full):
             await executor.run(work, 3)

@@ -99,7 +99,7 @@ def test_head_keeps_the_connection_and_reads_no_file(collection, serve, key, mon
     monkeypatch.setattr(routes, "_chunks", counted)
     with serve(collection) as address:
         host, port = address.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as connection:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
             ask = f"HEAD %s HTTP/1.1\r\nHost: {host}\r\n%s\r\n"
             connection.sendall((ask % (f"/api/picture/{key}", "")).encode())
             connection.sendall((ask % ("/health", "Connection: close\r\n")).encode())

@@ -6,7 +6,34 @@ import pytest
 
 from bitprint.web.limits import MOST_HEADER_BYTES, BoundedRequests, Limits
 
-LIMITS = Limits(json_bytes=100, seconds=0.2)
+LIMITS = Limits(json_bytes=100)
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock skips the time in which all tasks wait."""
+
+    def __init__(self):
+        super().__init__()
+        self._now = 0.0
+        poll = self._selector.select
+
+        def skip(timeout=None):
+            events = poll(0)
+            assert events or timeout is not None, "all tasks wait forever"
+            if not events:
+                self._now += max(timeout, 0)
+            return events
+
+        self._selector.select = skip
+
+    def time(self):
+        return self._now
+
+
+def run_tasks(scenario):
+    """Run a coroutine; waiting takes no time."""
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        return runner.run(scenario)
 
 
 async def reader(scope, receive, send):
@@ -22,7 +49,7 @@ async def reader(scope, receive, send):
 
 def run(app, chunks=(b"",), headers=(), pause=0.0):
     """Return status and body of the response to a body in chunks."""
-    return asyncio.run(ask(BoundedRequests(app, LIMITS), chunks, headers, pause=pause))
+    return run_tasks(ask(BoundedRequests(app, LIMITS), chunks, headers, pause=pause))
 
 
 async def ask(app, chunks=(b"",), headers=(), method="POST", pause=0.0):
@@ -67,7 +94,7 @@ def test_a_body_longer_than_announced_is_cut_off_where_it_passes_the_limit(annou
 
 
 def test_a_request_that_does_not_arrive_in_time():
-    status, body = run(reader, [b"x"] * 100, pause=0.05)
+    status, body = run(reader, [b"x"] * 100, pause=LIMITS.seconds / 4)
     assert status == 408
     assert "arrive" in json.loads(body)["detail"]
 
@@ -75,7 +102,7 @@ def test_a_request_that_does_not_arrive_in_time():
 def test_work_that_takes_too_long():
     async def slow(scope, receive, send):
         await receive()
-        await asyncio.sleep(30)
+        await asyncio.sleep(2 * LIMITS.seconds)
 
     status, body = run(slow)
     assert status == 503
@@ -135,7 +162,7 @@ def test_one_request_more_than_may_wait_returns_503(limits, headers, method):
             one.cancel()
         return refused, answered, later
 
-    (refused, _), answered, (later, _) = asyncio.run(scenario())
+    (refused, _), answered, (later, _) = run_tasks(scenario())
     assert refused == 503
     assert [status for status, _ in answered] == [200, 200]
     assert later == 200
@@ -159,7 +186,7 @@ def test_unread_responses_do_not_block_later_requests():
         go.set()
         return await asyncio.gather(*running)
 
-    assert set(asyncio.run(scenario())) == {(200, b"whole")}
+    assert set(run_tasks(scenario())) == {(200, b"whole")}
 
 
 def test_bodies_beyond_the_total_refuse_the_slowest():
@@ -172,7 +199,7 @@ def test_bodies_beyond_the_total_refuse_the_slowest():
         go.set()
         return [quick, *await asyncio.gather(*slow)]
 
-    (quick, size), (slowest, reason), (slow, _) = asyncio.run(scenario())
+    (quick, size), (slowest, reason), (slow, _) = run_tasks(scenario())
     assert (quick, size) == (200, b"40")
     assert slowest == 503
     assert "overloaded" in json.loads(reason)["detail"]
@@ -189,7 +216,7 @@ def test_bodies_in_process_beyond_the_total_refuse_the_next():
         go.set()
         return refused, [status for status, _ in await asyncio.gather(*working)], await ask(app)
 
-    assert asyncio.run(scenario()) == (503, [200, 200], (200, b""))
+    assert run_tasks(scenario()) == (503, [200, 200], (200, b""))
 
 
 def test_header_above_the_limit_returns_431():
@@ -212,10 +239,10 @@ def test_bodies_are_limited_by_content_type():
     json_body = [(b"content-type", b"application/json")]
     limits = Limits(upload_bytes=1000, json_bytes=10)
     app = BoundedRequests(reader, limits)
-    assert asyncio.run(ask(app, [b"x" * 1000], form)) == (200, b"1000")
-    assert asyncio.run(ask(app, [b"x" * 1001], form))[0] == 413
-    assert asyncio.run(ask(app, [b"x" * 11], json_body))[0] == 413
-    assert asyncio.run(ask(app, [b"x" * 11]))[0] == 413
+    assert run_tasks(ask(app, [b"x" * 1000], form)) == (200, b"1000")
+    assert run_tasks(ask(app, [b"x" * 1001], form))[0] == 413
+    assert run_tasks(ask(app, [b"x" * 11], json_body))[0] == 413
+    assert run_tasks(ask(app, [b"x" * 11]))[0] == 413
 
 
 def test_total_below_the_size_of_an_upload_raises():

@@ -1,7 +1,7 @@
 import json
+import select
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import islice
 
@@ -23,7 +23,7 @@ class HeldEncoder:
         return "held"
 
     def encode(self, pictures):
-        assert self.go.wait(30)
+        assert self.go.wait(120)
         return self.encoder.encode(pictures)
 
 
@@ -36,14 +36,14 @@ def test_overloaded_server_returns_503_and_recovers(collection, serve, scenes):
     held.go.set()  # for the warm-up
     busy = Collection(collection.index, held, collection.roots)
     with (
-        serve(busy, limits=Limits(waiting=3)) as address,
-        httpx.Client(base_url=address, timeout=30) as client,
+        serve(busy, limits=Limits(waiting=3, seconds=120)) as address,
+        httpx.Client(base_url=address, timeout=120) as client,
         ThreadPoolExecutor(64) as pool,
     ):
         held.go.clear()
         answers = [pool.submit(upload, client, scenes[0]) for _ in range(64)]
         # At most 16 are being encoded, 3 are queued; all others have been rejected.
-        refused = list(islice(as_completed(answers, timeout=30), 64 - 16 - 3))
+        refused = list(islice(as_completed(answers, timeout=120), 64 - 16 - 3))
         assert {answer.result().status_code for answer in refused} == {503}
         assert all(answer.result().headers["retry-after"] == "1" for answer in refused)
         code = client.post("/api/search", json={"code": "00" * 8})
@@ -59,9 +59,8 @@ def test_listen_sets_the_socket_protocol():
         assert listener.proto == socket.IPPROTO_TCP
 
 
-def test_slow_clients_do_not_block_others(collection, serve):
-    limits = Limits(seconds=1.0)
-    with serve(collection, limits=limits) as address:
+def test_slow_clients_do_not_block_others(collection, serve, clock):
+    with serve(collection) as address:
         host, port = address.removeprefix("http://").split(":")
         head = (
             "POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -71,13 +70,13 @@ def test_slow_clients_do_not_block_others(collection, serve):
         try:
             for connection in slow:
                 connection.sendall(head.encode() + b'{"code"')
-            with httpx.Client(base_url=address) as client:
-                started = time.perf_counter()
+            with httpx.Client(base_url=address, timeout=120) as client:
                 for _ in range(5):
                     response = client.post("/api/search", json={"code": "00" * 8})
                     assert response.status_code == 200
-                assert time.perf_counter() - started < limits.seconds
-            slow[0].settimeout(10)
+            assert select.select(slow, [], [], 0) == ([], [], [])  # all still wait
+            clock.advance(Limits().seconds)
+            slow[0].settimeout(120)
             answer = b"".join(
                 iter(lambda: slow[0].recv(10_000), b"")
             )  # until the server closes the connection

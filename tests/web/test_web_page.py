@@ -35,7 +35,8 @@ pytestmark = pytest.mark.skipif(
 def browser():
     with playwright.sync_playwright() as driver:
         names = "--host-resolver-rules=MAP photos.lan 127.0.0.1"
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS.split(), names])
+        flags = [*FLAGS.split(), names]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=flags, timeout=180_000)
         yield browser
         browser.close()
 
@@ -55,7 +56,7 @@ def open_page(browser):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on(
             "console",
@@ -512,7 +513,7 @@ UPLOAD = """async ([address, file]) => {
 
 def searches(address):
     """Return the counted searches and rejected requests of a server."""
-    lines = httpx.get(f"{address}/metrics").text.splitlines()
+    lines = httpx.get(f"{address}/metrics", timeout=60).text.splitlines()
     counts = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return [
         int(counts.get(f'bitprint_requests_total{{route="{route}",status="{status}"}}', 0))

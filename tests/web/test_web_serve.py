@@ -42,13 +42,14 @@ def start(index, first="", **environment):
 def test_the_command_serves_until_interrupted(codes_file, stop):
     process, address = start(codes_file, BITPRINT_TOKEN="sesame")
     try:
-        assert httpx.get(f"{address}/health").json() == {"status": "ok", "codes": 50}
-        assert httpx.get(f"{address}/api/info").status_code == 401
-        headers = {"Authorization": "Bearer sesame"}
-        assert httpx.get(f"{address}/api/info", headers=headers).json()["bits"] == 12
+        with httpx.Client(base_url=address, timeout=60) as client:
+            assert client.get("/health").json() == {"status": "ok", "codes": 50}
+            assert client.get("/api/info").status_code == 401
+            headers = {"Authorization": "Bearer sesame"}
+            assert client.get("/api/info", headers=headers).json()["bits"] == 12
     finally:
         process.send_signal(stop)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
     assert "50 codes of 12 bits" in errors
     assert "Traceback" not in errors
     assert process.returncode == 0
@@ -61,7 +62,7 @@ def test_more_clients_than_open_files_are_served(photos_file):
     process, address = start(photos_file, first=limit)
     port = int(address.rpartition(":")[2])
     try:
-        with ExitStack() as stack, httpx.Client(base_url=address) as client:
+        with ExitStack() as stack, httpx.Client(base_url=address, timeout=60) as client:
             for _ in range(200):
                 slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
                 slow.sendall(b"GET / HTTP/1.1\r\n")
@@ -72,7 +73,7 @@ def test_more_clients_than_open_files_are_served(photos_file):
             assert client.get("/static/app.js").status_code == 200
     finally:
         process.terminate()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
     assert "open files" not in errors
     assert process.returncode == 0
 
@@ -90,7 +91,7 @@ class Uploads(threading.Thread):
     def run(self):
         try:
             while True:
-                answer = httpx.post(**self.arguments, timeout=30)
+                answer = httpx.post(**self.arguments, timeout=120)
                 self.statuses.add((answer.status_code, len(answer.json()["results"])))
                 self.answered.set()
         except httpx.ConnectError:
@@ -113,13 +114,13 @@ def test_stop_under_load_loses_nothing(photos_file, scenes, tmp_path):
             added.append(f"new {number}")
             if number == 20:
                 for client in clients:
-                    assert client.answered.wait(30)
+                    assert client.answered.wait(120)
                 process.send_signal(signal.SIGTERM)
             if process.poll() is not None:
                 break
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     for client in clients:
-        client.join(30)
+        client.join(120)
         assert client.statuses == {(200, 24)}
         assert all("incomplete" not in failure for failure in client.failures)
     assert process.returncode == 0

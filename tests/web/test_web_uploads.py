@@ -100,10 +100,10 @@ def test_data_after_a_jpeg_is_ignored(options):
 )
 def test_counting_scans_of_hostile_files_is_fast(filling):
     data = (b"\xff\xd8" + filling * 2**23)[: 2**24]
-    started = time.perf_counter()
+    started = time.thread_time()
     with suppress(ValueError):
         _check_scans(data)
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])

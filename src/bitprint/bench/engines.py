@@ -37,6 +37,11 @@ class Engine:
         Whether the engine must return the nearest codes; otherwise its recall is measured.
     skip_reason : str
         Reason for which the engine is skipped, if it is.
+    prepare : callable
+        Converts packed queries to the form that `nearest` and `within` take; the identity unless
+        given. Only the benchmark of the grid calls it.
+    setting : str
+        Settings that are not in the name.
     """
 
     name: str
@@ -44,6 +49,8 @@ class Engine:
     within: Callable[[Packed, int], Within] | None = None
     exact: bool = True
     skip_reason: str = ""
+    prepare: Callable[[Packed], Any] = lambda queries: queries
+    setting: str = ""
 
 
 def flat(packed: Packed) -> Engine:
@@ -100,11 +107,30 @@ def numpy_scan(packed: Packed) -> Engine:
     return Engine("NumPy", nearest, within)
 
 
-def faiss_flat(packed: Packed) -> list[Engine]:
-    """Return the engines of `IndexBinaryFlat` of faiss: with heaps, and with counting."""
+def prepared(index: Index) -> Engine:
+    """Return the engine of a Bitprint index whose queries are converted to `Codes` beforehand."""
+    return Engine(
+        "bitprint index",
+        index.search,
+        index.within,
+        prepare=lambda queries: Codes.from_packed(queries, index.bits),
+    )
+
+
+def faiss_flat(packed: Packed, width: int | None = None) -> list[Engine]:
+    """Return the engines of `IndexBinaryFlat` of faiss: with heaps, and with counting.
+
+    Codes are padded with zeros to `width` bytes, if given.
+    """
     faiss = importlib.import_module("faiss")
-    index = faiss.IndexBinaryFlat(8 * packed.shape[1])
-    index.add(packed)
+    padding = 0 if width is None else width - packed.shape[1]
+    note = f", padded to {8 * width} bits" if width is not None else ""
+
+    def pad(packed: Packed) -> Packed:
+        return np.pad(packed, ((0, 0), (0, padding))) if padding else packed
+
+    index = faiss.IndexBinaryFlat(8 * (packed.shape[1] + padding))
+    index.add(pad(packed))
 
     def nearest(queries: Packed, k: int, use_heap: bool) -> Nearest:
         index.use_heap = use_heap
@@ -113,11 +139,16 @@ def faiss_flat(packed: Packed) -> list[Engine]:
 
     return [
         Engine(
-            "faiss flat, heap",
+            f"faiss flat, heap{note}",
             lambda queries, k: nearest(queries, k, True),
             lambda queries, radius: faiss_within(index, queries, radius),
+            prepare=pad,
         ),
-        Engine("faiss flat, counting", lambda queries, k: nearest(queries, k, False)),
+        Engine(
+            f"faiss flat, counting{note}",
+            lambda queries, k: nearest(queries, k, False),
+            prepare=pad,
+        ),
     ]
 
 
@@ -125,6 +156,74 @@ def faiss_within(index: Any, queries: Packed, radius: int) -> Within:
     """Search within a radius in a binary index of faiss, where the radius is exclusive."""
     offsets, distances, positions = index.range_search(queries, radius + 1)
     return offsets, positions, distances
+
+
+def faiss_ivf(packed: Packed) -> list[Engine]:
+    """Return the inverted lists of faiss, sqrt(N) of them, with some numbers of lists searched."""
+    faiss = importlib.import_module("faiss")
+    bits, lists = 8 * packed.shape[1], int(len(packed) ** 0.5)
+    index = faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(bits), bits, lists)
+    index.train(packed[: 50 * lists])
+    index.add(packed)
+
+    def engine(searched: int) -> Engine:
+        def nearest(queries: Packed, k: int) -> Nearest:
+            index.nprobe = searched
+            distances, positions = index.search(queries, k)
+            return positions, distances
+
+        def within(queries: Packed, radius: int) -> Within:
+            index.nprobe = searched
+            return faiss_within(index, queries, radius)
+
+        setting = f"{searched} of {lists} lists"
+        return Engine("faiss IVF", nearest, within, exact=False, setting=setting)
+
+    return [engine(searched) for searched in (1, 8, 64)]
+
+
+def faiss_hash(packed: Packed) -> list[Engine]:
+    """Return the hash index of faiss by the first bits, with some numbers of flipped bits."""
+    faiss = importlib.import_module("faiss")
+    hashed = min(16, int(np.log2(len(packed))))
+    index = faiss.IndexBinaryHash(8 * packed.shape[1], hashed)
+    index.add(packed)
+
+    def engine(flipped: int) -> Engine:
+        def nearest(queries: Packed, k: int) -> Nearest:
+            index.nflip = flipped
+            distances, positions = index.search(queries, k)
+            return positions, distances
+
+        def within(queries: Packed, radius: int) -> Within:
+            index.nflip = flipped
+            return faiss_within(index, queries, radius)
+
+        setting = f"{hashed} bits, {flipped} flipped"
+        return Engine("faiss hash", nearest, within, exact=False, setting=setting)
+
+    return [engine(flipped) for flipped in (0, 2)]
+
+
+def numkong_packed(packed: Packed) -> Engine:
+    """Return the engine of all distances by packed Hamming distances of numkong, then NumPy."""
+    numkong = importlib.import_module("numkong")
+    matrix = numkong.hammings_pack(packed, dtype="uint1")
+
+    def nearest(queries: Packed, k: int) -> Nearest:
+        found = np.asarray(numkong.hammings_packed(queries, matrix))
+        some = np.argpartition(found, k - 1, axis=1)[:, :k]
+        distances = np.take_along_axis(found, some, 1)
+        order = np.argsort(distances, axis=1)
+        return np.take_along_axis(some, order, 1), np.take_along_axis(distances, order, 1)
+
+    def within(queries: Packed, radius: int) -> Within:
+        found = np.asarray(numkong.hammings_packed(queries, matrix))
+        rows, positions = np.nonzero(found <= radius)
+        offsets = np.searchsorted(rows, np.arange(len(queries) + 1))
+        return offsets, positions, found[rows, positions]
+
+    return Engine("numkong packed", nearest, within)
 
 
 def set_threads(threads: int) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bitprint.photos.files import Listing, Source
 
 # Copies of the values in `bitprint.photos.choosing`, which is slow to import.
-BITS, FEW = 64, 100
+BITS, FEW = 256, 500
 
 _PARTITIONED = "_listing.parquet"  # present in output folders of `bitprint encode --ray`
 
@@ -54,10 +54,12 @@ def _is_partitioned(name: str) -> bool:
 def _add_images(
     path: str, sources: Sequence[Source], model: Path | None, bits: int | None
 ) -> dict[str, Any]:
+    from bitprint.utils.lazy import import_on_use
+
+    import_on_use("scipy.stats", "pandas")  # scikit-learn imports them, which takes a second
     from bitprint.photos import Photos
 
-    if model is not None and bits is not None:
-        raise typer.BadParameter("give --model or --bits, not both: the model sets the bits")
+    _check_one_of(model, bits)
     to_add: Sequence[Source | Listing] = sources
     with Photos.open_or_create(path, model=model, bits=bits) as photos:
         with progress_bar("learning") as progress:
@@ -74,10 +76,37 @@ def _add_images(
         return added._asdict() | {"held": len(photos), "model": photos.index.model}
 
 
+def rebuild(path: str, model: Path | None, bits: int | None) -> dict[str, Any]:
+    """Encode all images of an index again; return the counts."""
+    from bitprint.photos import Photos
+    from bitprint.photos.rebuilding import rebuild
+
+    _check_one_of(model, bits)
+    with progress_bar("learning") as learning, progress_bar("encoding") as progress:
+        added = rebuild(
+            path,
+            model=model,
+            bits=bits,
+            learning=learning,
+            progress=progress,
+            on_choice=_note_model,
+        )
+    list_skipped(added.skipped)
+    with Photos.open(path) as photos:
+        return added._asdict() | {"held": len(photos), "model": photos.index.model}
+
+
+def _check_one_of(model: Path | None, bits: int | None) -> None:
+    if model is not None and bits is not None:
+        raise typer.BadParameter("give --model or --bits, not both: the model sets the bits")
+
+
 def _note_model(chosen: Chosen) -> None:
     images = counted(chosen.images, "image")
     if chosen.origin == "ready-made":
-        note(f"{images}: too few to learn a model, using coco-64 (with --bits a model is learned)")
+        note(
+            f"{images}: too few to learn a model, using photos-256 (with --bits a model is learned)"
+        )
     elif chosen.origin == "learned":
         note(f"learned a model from {images} without labels")
 
@@ -97,7 +126,7 @@ def _note_outgrown(photos: Photos) -> None:
     learned_from = counted(photos.encoder.pictures or 0, "image")
     note(
         f"the model of this index was learned from {learned_from}, too few for its "
-        f"{len(photos)} images; a new index would learn a model from all of them"
+        f"{len(photos)} images; `bitprint index rebuild` learns a model from all of them"
     )
 
 

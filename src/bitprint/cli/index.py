@@ -57,9 +57,9 @@ def add(
     model: Annotated[
         Path | None,
         typer.Option(
-            help="output folder of `bitprint train`, or coco-64 (included); default for a new "
-            "index: an ITQ model learned from its images, or coco-64 if there are fewer than "
-            f"{_adding.FEW} images"
+            help="output folder of `bitprint train`, or photos-256 or coco-64 (included); default "
+            "for a new index: an ITQ model learned from its images, or photos-256 if there are "
+            f"fewer than {_adding.FEW}"
         ),
     ] = None,
     bits: Annotated[
@@ -101,6 +101,26 @@ def sync(
             note(f"removed {printable(name)}")
         list_skipped(synced.skipped)
         about = synced._asdict() | {"held": len(photos.index), "model": photos.index.model}
+    print_about(about, as_json)
+
+
+@app.command()
+def rebuild(
+    index: IndexArgument,
+    model: Annotated[
+        Path | None, typer.Option(help="new model; by default chosen as for a new index")
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option(min=1, help="code length of a newly learned model")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Encode all images of an index again with another model, for example with longer codes.
+
+    Labels and folders are kept. The index is replaced when all images are encoded.
+    """
+    with resume_hint():
+        about = _adding.rebuild(index, model, bits)
     print_about(about, as_json)
 
 

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 
     from bitprint.photos import Compared, Hit
 
-# A radius of 6 bits finds over twice as many copies as 2 bits (results/README.md), and many more
-# images that are not copies; the pixel check removes these.
-_RADIUS = 6
-_RADIUS_CODES_ALONE = 2
-
 
 def search(
     path: IndexArgument,
@@ -81,8 +76,8 @@ def duplicates(
         typer.Option(
             "-r",
             "--radius",
-            help=f"maximum distance in bits (default: {_RADIUS}, with --codes-alone "
-            f"{_RADIUS_CODES_ALONE})",
+            help="maximum distance in bits (default: 48 for codes of 256 bits, 10 for 64 bits; "
+            "with --codes-alone 16 and 2)",
             show_default=False,
         ),
     ] = None,
@@ -98,11 +93,12 @@ def duplicates(
     Check the groups before you delete files.
     """
     from bitprint.photos import compare_pictures, find_duplicates
+    from bitprint.photos.duplicates import default_radius
     from bitprint.search.stores import open_index
 
-    if radius is None:
-        radius = _RADIUS_CODES_ALONE if codes_alone else _RADIUS
     with open_index(path) as opened:
+        if radius is None:
+            radius = default_radius(opened.bits, codes_alone)
         with progress_bar("comparing codes") as progress:
             groups = find_duplicates(opened, radius, progress=progress)
         by_codes = len(groups)

@@ -18,7 +18,7 @@ from bitprint.data.home import data_home
 
 _IN_MEMORY = 2**30
 _CHUNK = 512
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 
 
 def decode_files(

@@ -56,7 +56,8 @@ def decode_image(
 
     Only the first frame is read. The EXIF orientation is applied, transparent parts become white,
     and 16-bit gray becomes 8-bit gray. Images are resized to `size` (bicubic) without keeping the
-    aspect ratio. Files with more pixels than Pillow's limit of 179 million raise a ValueError,
+    aspect ratio; a JPEG file is first decoded to the smallest of 1/1, 1/2, 1/4 and 1/8 that is not
+    smaller. Files with more pixels than Pillow's limit of 179 million raise a ValueError,
     except JPEG files of up to 500 million pixels, and so do files that exceed `limits`.
 
     Threads wait while the images that others decode would take more than 3 GiB together with this
@@ -84,7 +85,11 @@ def decode_image(
     [128, 128, 128]
     """
     height, width = sides(size)
-    return _decode(source, size, lambda image: image.resize((width, height), _BICUBIC), limits)
+
+    def resize(image: Image.Image) -> Image.Image:
+        return image.resize((width, height), _BICUBIC)
+
+    return _decode(source, size, resize, limits, at_least=1)
 
 
 def convert_image(image: Image.Image, size: Size | None = None) -> NDArray[np.uint8]:
@@ -175,7 +180,7 @@ def decode_thumbnail(
         image.thumbnail((size, size), _BICUBIC)
         return image
 
-    return _decode(source, size, shrink, limits)
+    return _decode(source, size, shrink, limits, at_least=2)
 
 
 def _decode(
@@ -183,13 +188,15 @@ def _decode(
     size: Size,
     resize: Callable[[Image.Image], Image.Image],
     limits: DecodingLimits,
+    at_least: int,
 ) -> NDArray[np.uint8]:
+    """Decode a file; a JPEG to the smallest fraction with `at_least` times the size."""
     height, width = sides(size)
     if min(height, width) < 1:
         raise ValueError(f"the size of an image must be >= 1, got {size}")
     name = source if isinstance(source, str | os.PathLike) else "image"
     try:
-        image, needed = _open_checked(source, (height, width), limits)
+        image, needed = _open_checked(source, (height, width), limits, at_least)
         with _MEMORY.reserve(needed):
             with image:
                 image.load()
@@ -204,14 +211,17 @@ def _decode(
 
 
 def _open_checked(
-    source: str | os.PathLike[str] | IO[bytes], size: tuple[int, int], limits: DecodingLimits
+    source: str | os.PathLike[str] | IO[bytes],
+    size: tuple[int, int],
+    limits: DecodingLimits,
+    at_least: int,
 ) -> tuple[Image.Image, int]:
     """Open a file; return the image, not decoded yet, and the memory to reserve for it."""
     height, width = size
     with ExitStack() as stack:
         image = stack.enter_context(_open(source))
         # JPEG can decode to a fraction of its size, several times faster for photographs.
-        image.draft(None, (2 * width, 2 * height))
+        image.draft(None, (at_least * width, at_least * height))
         needed = check_image(image, limits, max(size))
         stack.pop_all()
     return image, needed

@@ -86,6 +86,9 @@ class Feed:
         if self._resident is not None:
             for rows in order.to(self._device).split(batch_size):
                 yield rows, self._resident[self._part(rows)]
+        elif len(order) <= batch_size:  # nothing to read ahead
+            items = self._read(self._part(order).numpy())
+            yield order.to(self._device), items.to(self._device)
         else:
             yield from self._read_ahead(order.split(batch_size))
 

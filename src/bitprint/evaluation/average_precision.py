@@ -7,7 +7,6 @@ are a items, f of them relevant. H is the harmonic number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,36 +18,37 @@ TIES = ("expected", "stable", "optimistic", "pessimistic")
 DENOMINATORS = ("retrieved", "total", "min")
 
 
-class Ordered(Protocol):
-    """A task with the order of the database, which histograms do not contain."""
+def cut_ranks(tops: Sequence[int | None], size: int) -> list[int]:
+    """Return the number of items before every cutoff (None: the whole database).
 
-    def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the sum of precisions and the number of hits up to each of `tops`, (Q, T, 2).
-
-        `tops` must increase; ties are in database order.
-        """
+    Examples
+    --------
+    >>> cut_ranks([None, 10, 1000], size=50)
+    [50, 10, 50]
+    """
+    return [size if top is None else min(top, size) for top in tops]
 
 
 def average_precision(
-    task: Ordered,
     histograms: Histograms,
     *,
     tops: Sequence[int | None] = (None,),
     ties: str = "expected",
     denominator: str = "retrieved",
+    stable: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Return the average precision of every query at every cutoff (None: the whole database).
 
     The shape is (Q, T), with NaN for queries without a relevant item. See
-    `bitprint.evaluation.evaluate` for the options.
+    `bitprint.evaluation.evaluate` for the options. Histograms do not contain the order of the
+    database; with ties="stable", `stable` contains the sum of precisions and the number of hits
+    up to each of ``np.unique(cut_ranks(tops, size))``, shape (Q, U, 2).
     """
     size = int(histograms.items[0].sum())
-    depths = [size if top is None else min(top, size) for top in tops]
+    depths = cut_ranks(tops, size)
     total = histograms.relevant.sum(axis=1)
     precisions = np.full((len(total), len(depths)), np.nan)
-    if ties == "stable":
-        each, place = np.unique(depths, return_inverse=True)
-        stable = task.stable_sums(histograms, each)[:, place]
+    place = np.unique(depths, return_inverse=True)[1]
     for column, top in enumerate(depths):
         if ties == "expected" and denominator == "retrieved" and top < size:
             found = _expected_over_retrieved(histograms, top)
@@ -56,7 +56,8 @@ def average_precision(
             if ties == "expected":  # if the divisor depends on the hits, they equal `total`
                 sums, hits = _expected_sums(histograms, top).sum(axis=1), total
             elif ties == "stable":
-                sums, hits = stable[:, column].T
+                assert stable is not None
+                sums, hits = stable[:, place[column]].T
             else:
                 sums, hits = _ordered_sums(histograms, top, relevant_first=ties == "optimistic")
             divisors = {"retrieved": hits, "total": total, "min": np.minimum(total, top)}

@@ -85,26 +85,35 @@ class Task:
         items, relevant, *gains = self._count(device, chunk, self._levels(), reduce)
         return Histograms(items, relevant), Gains(*gains)
 
-    def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the sum of precisions and the number of hits up to each of `tops`, (Q, T, 2).
+    def count_in_order(
+        self, tops: NDArray[np.int64], device: str = "auto"
+    ) -> tuple[Histograms, NDArray[np.float64]]:
+        """Count as `count` does, on the CPU, and rank ties in the order of the database.
 
-        `tops` must increase; ties are in database order.
+        Returns
+        -------
+        Histograms
+        sums : ndarray of float64, shape (Q, T, 2)
+            Sum of precisions and number of hits up to each of `tops`, which must increase.
         """
+        self._check_device(device)
         query_codes, query_labels, codes, labels = self._words()
 
-        def sums(rows: slice) -> NDArray:
-            return kernels.stable_sums(
+        def counted(rows: slice) -> tuple[NDArray, ...]:
+            found: tuple[NDArray, ...] = kernels.count_in_order(
                 query_codes[rows],
                 query_labels[rows],
                 codes,
                 labels,
                 self.labels.ndim == 1,
-                histograms.items[rows],
-                histograms.relevant[rows],
+                self.bits,
                 tops,
             )
+            return found
 
-        return np.concatenate(on_every_core(sums, len(query_codes), _CPU_CHUNK))
+        parts = on_every_core(counted, len(query_codes), _CPU_CHUNK)
+        items, relevant, sums = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Histograms(items, relevant), sums
 
     def _levels(self) -> int:
         """Return the number of possible counts of shared labels, including 0; at least 2."""
@@ -117,6 +126,14 @@ class Task:
         self, device: str, chunk: int | None, levels: int, reduce: Reduce
     ) -> list[NDArray[Any]]:
         """Count items by distance and level in chunks, and join the results of `reduce`."""
+        if self._check_device(device) == "cpu":
+            parts = self._count_on_cpu(chunk, levels, reduce)
+        else:
+            parts = self._count_with_torch(torch.device("cuda"), chunk, levels, reduce)
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+    def _check_device(self, device: str) -> str:
+        """Return "cpu" or "cuda", or raise a ValueError."""
         if device == "auto":
             large = len(self.query_codes) * len(self.codes) >= _WORTH_A_GPU
             device = "cuda" if large and torch.cuda.is_available() else "cpu"
@@ -124,11 +141,7 @@ class Task:
             raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {device!r}")
         if device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device='cuda' but torch finds no CUDA device; use 'auto' or 'cpu'")
-        if device == "cpu":
-            parts = self._count_on_cpu(chunk, levels, reduce)
-        else:
-            parts = self._count_with_torch(torch.device("cuda"), chunk, levels, reduce)
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+        return device
 
     def _count_on_cpu(
         self, chunk: int | None, levels: int, reduce: Reduce

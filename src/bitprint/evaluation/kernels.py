@@ -6,6 +6,8 @@ inner loops run along the database and vectorize.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from bitprint.utils.popcount import popcount
 
 _BLOCK = 2048  # database items whose words and buckets fit into the first-level cache
 _LANES = 4  # interleaved histograms, so that an increment does not wait for the previous one
+_SHIFT = np.uint64(32)  # of the count in a number of a count and a distance
 _NEGLIGIBLE = 1e-20  # relative weight at which a probability tail is cut
 
 Words = NDArray[np.uint64]
@@ -115,56 +118,126 @@ def count_buckets(
 
 
 @njit(nogil=True, cache=True)
-def stable_sums(
+def count_in_order(
     query_codes: Words,
     query_labels: Words,
     codes: Words,
     labels: Words,
     one_class: bool,
-    items: Counts,
+    bits: int,
+    tops: Counts,
+) -> tuple[Counts, Counts, Floats]:
+    """Count all and relevant items by distance, and rank ties in the order of the database.
+
+    Also returns the sum of precisions and the number of hits up to each of `tops`, which must
+    increase, (Q, T, 2).
+
+    Items are counted in four equal parts of the database at once, so that a count does not wait for
+    the previous one. The count at a relevant item is its rank among the items of its part at its
+    distance. Its rank in the database is known when all items are counted.
+    """
+    queries, size, each = len(query_codes), codes.shape[1], codes.shape[1] // _LANES
+    items = np.zeros((queries, bits + 1), np.int64)
+    relevant = np.zeros((queries, bits + 1), np.int64)
+    sums = np.zeros((queries, len(tops), 2))
+    buckets = np.empty((_LANES, _BLOCK), np.uint32)
+    shared = np.empty(_BLOCK, np.uint64)
+    counts = np.empty((_LANES, bits + 1), np.uint64)
+    # Only the used part of this array takes memory: one number per relevant item.
+    noted = np.empty((_LANES, each + _LANES), np.uint64)
+    found = np.empty(_LANES, np.int64)
+    for q in range(queries):
+        query = query_codes[q], query_labels[q], codes, labels, one_class, 2
+        counts[:] = np.arange(bits + 1).astype(np.uint64)
+        found[:] = 0
+        for first in range(0, each, _BLOCK):
+            length = min(_BLOCK, each - first)
+            for lane in range(_LANES):
+                here = lane * each + first
+                _fill_buckets(*query, here, here + length, shared, buckets[lane])
+            _note_relevant(buckets, length, counts, noted, found)
+        last = _LANES - 1
+        _fill_buckets(*query, _LANES * each, size, shared, buckets[last])
+        for i in range(size - _LANES * each):
+            found[last] = _note(buckets[last, i], counts[last], noted[last], found[last])
+        for lane in range(_LANES):
+            for distance in range(bits + 1):
+                items[q, distance] += np.int64(counts[lane, distance] >> _SHIFT)
+        before = np.cumsum(items[q]) - items[q]
+        _rank_relevant(counts, noted, found, before, relevant[q], tops, sums[q])
+    return items, relevant, sums
+
+
+@njit(nogil=True, cache=True)
+def _note_relevant(
+    buckets: NDArray[np.uint32], length: int, counts: Words, noted: Words, found: Counts
+) -> None:
+    """Count the items of four parts, and append count and distance of the relevant items."""
+    n0, n1, n2, n3 = found[0], found[1], found[2], found[3]
+    for i in range(length):
+        n0 = _note(buckets[0, i], counts[0], noted[0], n0)
+        n1 = _note(buckets[1, i], counts[1], noted[1], n1)
+        n2 = _note(buckets[2, i], counts[2], noted[2], n2)
+        n3 = _note(buckets[3, i], counts[3], noted[3], n3)
+    found[0], found[1], found[2], found[3] = n0, n1, n2, n3
+
+
+@njit(nogil=True, cache=True)
+def _note(bucket: np.uint32, counts: Words, noted: Words, found: Any) -> Any:
+    """Count one item, append its count and distance if it is relevant, and return the length.
+
+    An irrelevant item is written too, and overwritten by the next one: whether an item is relevant
+    cannot be predicted, so a branch would be slower.
+    """
+    distance = bucket >> np.uint32(1)
+    count = counts[distance] + (np.uint64(1) << _SHIFT)
+    counts[distance] = count
+    noted[found] = count
+    return found + np.int64(bucket & np.uint32(1))
+
+
+@njit(nogil=True, cache=True)
+def _rank_relevant(
+    counts: Words,
+    noted: Words,
+    found: Counts,
+    before: Counts,
     relevant: Counts,
     tops: Counts,
-) -> Floats:
-    """Return the sum of precisions and the number of hits up to each of `tops`, (Q, T, 2).
+    sums: Floats,
+) -> None:
+    """Add up precisions and hits up to each of `tops`, and count the relevant items.
 
-    `tops` must increase. Ties keep the order of the database. The histograms give the first rank of
-    each distance, so one pass over the database assigns the ranks, as in a counting sort.
+    `before` contains the number of items at smaller distances, and is overwritten.
     """
-    size = codes.shape[1]
-    sums = np.zeros((len(query_codes), len(tops), 2))
-    buckets = np.empty(_BLOCK, np.uint32)
-    shared = np.empty(_BLOCK, np.uint64)
-    for q in range(len(query_codes)):
-        rank = np.cumsum(items[q]) - items[q]
-        hits = np.cumsum(relevant[q]) - relevant[q]
-        for start in range(0, size, _BLOCK):
-            stop = min(start + _BLOCK, size)
-            _fill_buckets(
-                query_codes[q],
-                query_labels[q],
-                codes,
-                labels,
-                one_class,
-                2,
-                start,
-                stop,
-                shared,
-                buckets,
-            )
-            for i in range(stop - start):
-                distance = buckets[i] >> np.uint32(1)
-                rank[distance] += 1
-                if buckets[i] & np.uint32(1):
-                    hits[distance] += 1
-                    t = 0
-                    while t < len(tops) and rank[distance] > tops[t]:
-                        t += 1
-                    if t < len(tops):
-                        sums[q, t, 0] += hits[distance] / rank[distance]
-                        sums[q, t, 1] += 1
-        for t in range(1, len(tops)):
-            sums[q, t] += sums[q, t - 1]
-    return sums
+    low = (np.uint64(1) << _SHIFT) - np.uint64(1)
+    for lane in range(len(noted)):
+        for k in range(found[lane]):
+            relevant[noted[lane, k] & low] += 1
+    hits = np.cumsum(relevant) - relevant
+    for lane in range(len(noted)):
+        total, number = 0.0, 0
+        for k in range(found[lane]):
+            distance = noted[lane, k] & low
+            rank = before[distance] + np.int64(noted[lane, k] >> _SHIFT)
+            hit = hits[distance] + 1
+            hits[distance] = hit
+            if rank <= tops[0]:
+                total += hit / rank
+                number += 1
+                continue
+            t = 1
+            while t < len(tops) and rank > tops[t]:
+                t += 1
+            if t < len(tops):
+                sums[t, 0] += hit / rank
+                sums[t, 1] += 1
+        sums[0, 0] += total
+        sums[0, 1] += number
+        for distance in range(len(before)):
+            before[distance] += np.int64(counts[lane, distance] >> _SHIFT)
+    for t in range(1, len(tops)):
+        sums[t] += sums[t - 1]
 
 
 @njit(nogil=True, cache=True)

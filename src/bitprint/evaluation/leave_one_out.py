@@ -59,7 +59,7 @@ def _by_hamming(task: Task) -> NDArray[np.float64]:
         rows = slice(start, start + _QUERIES)
         some = Task(task.query_codes[rows], task.query_labels[rows], task.codes, task.labels)
         histograms = _without_own(some, some.count(), task.codes[rows])
-        parts.append(average_precision(some, histograms)[:, 0])
+        parts.append(average_precision(histograms)[:, 0])
     return np.concatenate(parts)
 
 
@@ -86,7 +86,7 @@ def _by_distance(task: RankedTask) -> NDArray[np.float64]:
             values[others].reshape(len(others), count - 1) for values in task.compare(rows)
         )
         ranking = Ranking(distances, shared)
-        return average_precision(ranking, ranking.histograms)[:, 0]
+        return average_precision(ranking.histograms)[:, 0]
 
     if count == 1:
         return np.array([np.nan])

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes, CodesLike, as_codes
 from bitprint.evaluation import curves
-from bitprint.evaluation.average_precision import DENOMINATORS, TIES, average_precision
+from bitprint.evaluation.average_precision import (
+    DENOMINATORS,
+    TIES,
+    average_precision,
+    cut_ranks,
+)
 from bitprint.evaluation.curves import NO_CURVE, Curve
 from bitprint.evaluation.gains import average_gain, normalized_gain
 from bitprint.evaluation.histograms import Histograms, Task
@@ -209,13 +214,16 @@ class _Found(NamedTuple):
 def _by_hamming(
     task: Task, asked: _Asked, device: str, chunk: int | None, convention: dict[str, Any]
 ) -> _Found:
-    gains = None
+    gains = stable = None
+    if convention["ties"] == "stable":
+        depths = np.unique(cut_ranks(convention["tops"], len(task.codes)))
+        histograms, stable = task.count_in_order(depths, device)
     if len(asked.graded_ranks):
         histograms, gains = task.count_gains(device, chunk)
-    else:
+    elif stable is None:
         histograms = task.count(device, chunk)
     _check_any_relevant(histograms.relevant)
-    precisions = average_precision(task, histograms, **convention)
+    precisions = average_precision(histograms, **convention, stable=stable)
     if asked.skip:
         answerable = np.asarray(histograms.relevant.any(axis=1))
         histograms = Histograms(*(each[answerable] for each in histograms))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.evaluation import kernels
-from bitprint.evaluation.average_precision import average_precision
+from bitprint.evaluation.average_precision import average_precision, cut_ranks
 from bitprint.evaluation.gains import (
     Gains,
     average_gain,
@@ -108,17 +108,19 @@ class RankedTask:
         **options
             Options of `average_precision`.
         """
+        depths = np.unique(cut_ranks(options["tops"], len(self.database)))
 
         def measured(rows: slice) -> Ranked:
             ranking = self.rank(rows)
             histograms = ranking.histograms
+            stable = ranking.stable_sums(depths) if options["ties"] == "stable" else None
             no_gain = np.empty((len(histograms.items), 0))
             graded = no_gain, no_gain
             if len(graded_ranks):
                 buckets = histograms.items, ranking.gains(), graded_ranks
                 graded = average_gain(*buckets), normalized_gain(*buckets)
             return Ranked(
-                average_precision(ranking, histograms, **options),
+                average_precision(histograms, **options, stable=stable),
                 histograms.relevant.sum(axis=1),
                 kernels.expected_hits(*histograms, ranks),
                 *graded,
@@ -177,7 +179,7 @@ class Ranking:
         gain = self._totals(gain_of(self._shared), float)
         return Gains(self._totals(self._shared), gain, np.array(levels))
 
-    def stable_sums(self, histograms: Histograms, tops: NDArray[np.int64]) -> NDArray[np.float64]:
+    def stable_sums(self, tops: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the sum of precisions and the number of hits up to each of `tops`, (q, T, 2).
 
         `tops` must increase; ties are in database order.

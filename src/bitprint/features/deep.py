@@ -57,6 +57,8 @@ def deep_features(
         images = ImageSet(np.asarray(images))
     place = pick_device(device)
     trunk = trunk_for(images, backbone) if isinstance(backbone, str) else backbone
+    if place.type == "cpu":
+        trunk = trunk.frozen()
     net = HashNetwork(trunk, nn.Identity()).to(place).eval()
     net.mixed = place.type == "cuda"
     features = np.empty((len(images), trunk.out_features), np.float32)

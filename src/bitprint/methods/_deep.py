@@ -32,6 +32,7 @@ from bitprint.nets.network import HashNetwork
 from bitprint.nets.noise import GaussianNoise
 from bitprint.nets.preprocess import feature_scale
 from bitprint.nets.stochastic_depth import StochasticDepth
+from bitprint.nets.trunk import Uninitialized
 from bitprint.supervision import (
     check_labels,
     check_several_classes,
@@ -637,7 +638,8 @@ class DeepHasher(Hasher):
         }
 
     def _restore(self, arrays: dict[str, NDArray], fitted: dict[str, Any]) -> None:
-        with torch.device("meta"):  # allocate nothing before the shapes are checked
+        # Allocate nothing before the shapes are checked.
+        with torch.device("meta"), Uninitialized():
             described = self._described(fitted).state_dict()
         # Counters are stored as arrays with one element.
         claimed = {name: tuple(value.shape) or (1,) for name, value in described.items()}
@@ -645,7 +647,8 @@ class DeepHasher(Hasher):
             found = arrays[name].shape if name in arrays else None
             if found != claimed.get(name):
                 raise ValueError(f"{name} has shape {found}, not {claimed.get(name)}")
-        net = self._described(fitted)
+        with Uninitialized():
+            net = self._described(fitted)
         net.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
         # Models of versions without recipes store all settings as options.
         self.settings_ = fitted.get("settings") or self._settings()

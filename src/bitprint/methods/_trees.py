@@ -7,13 +7,16 @@ split has the threshold 255.
 
 from __future__ import annotations
 
+import functools
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bitprint.utils.parallel import on_every_core
+from bitprint.utils.parallel import on_every_core, thread_count
 
 LEVELS = 256
 _CANDIDATES = 200  # features considered by a node (LazyBoost)
@@ -21,6 +24,9 @@ _KEPT_WEIGHT = 0.99  # fraction of the total weight used to grow a tree (weight 
 _ROWS = 256  # samples per block, so that their levels stay in the cache
 _ROUNDING = 1e-12  # smaller gains are rounding errors; the weights sum to 1
 _LARGEST_VOTE = 5.0  # weight of a tree without errors, which would be infinite
+_TOGETHER = 4  # features whose histograms are computed together
+_WORTH_THREADS = 2000  # samples; the splits of fewer samples are found in one thread
+_KEY_SHIFT = 47  # a weight without its last 47 bits: exponent and 5 bits of the mantissa
 
 Levels = NDArray[np.uint8]
 
@@ -85,7 +91,7 @@ def boost(
     trees: int,
     depth: int,
     rng: np.random.Generator,
-) -> Trees:
+) -> tuple[Trees, NDArray[np.float32]]:
     """Fit ``sgn(sum_t a_t tree_t(x))`` to targets by AdaBoost, with the exponential loss.
 
     Parameters
@@ -100,6 +106,12 @@ def boost(
         Number of boosting rounds, and of node levels in a tree.
     rng : Generator
         Draws the candidate features of each node.
+
+    Returns
+    -------
+    Trees
+    outputs : ndarray of float32, shape (N,)
+        The outputs of the trees for the samples, as returned by `vote`.
     """
     nodes = 2**depth - 1
     ensemble = Trees(
@@ -107,23 +119,25 @@ def boost(
         thresholds=np.full((trees, nodes), LEVELS - 1, np.uint8),
         votes=np.zeros((trees, nodes + 1), np.float32),
     )
+    outputs = np.zeros(len(targets), np.float32)
     weights = importance if importance.any() else np.ones(len(targets))
     weights = weights / weights.sum()
-    for t in range(trees):
-        signed = weights * targets
-        features, thresholds = ensemble.features[t], ensemble.thresholds[t]
-        candidates = _draw_features(len(columns), nodes, rng)
-        _grow(columns, signed, _heaviest(weights), candidates, features, thresholds)
-        leaves = _find_leaves(columns, features, thresholds)
-        balance = np.bincount(leaves, signed, nodes + 1)
-        edge = float(np.abs(balance).sum())  # correct weight minus wrong weight
-        if edge <= 0:
-            break
-        vote = min(0.5 * np.log1p(2 * edge / max(1 - edge, 1e-12)), _LARGEST_VOTE)
-        ensemble.votes[t] = np.where(balance >= 0, vote, -vote)
-        weights = weights * np.exp(-targets * ensemble.votes[t].astype(np.float64)[leaves])
-        weights /= weights.sum()
-    return ensemble
+    with ThreadPoolExecutor(thread_count()) as pool:
+        for t in range(trees):
+            signed = weights * targets
+            features, thresholds = ensemble.features[t], ensemble.thresholds[t]
+            candidates = _draw_features(len(columns), nodes, rng)
+            _grow(columns, signed, _heaviest(weights), candidates, features, thresholds, pool)
+            leaves = _find_leaves(columns, features, thresholds)
+            balance = np.bincount(leaves, signed, nodes + 1)
+            edge = float(np.abs(balance).sum())  # correct weight minus wrong weight
+            if edge <= 0:
+                break
+            vote = min(0.5 * np.log1p(2 * edge / max(1 - edge, 1e-12)), _LARGEST_VOTE)
+            ensemble.votes[t] = np.where(balance >= 0, vote, -vote)
+            _count_votes(leaves, ensemble.votes[t], targets, outputs, weights)
+            weights /= weights.sum()
+    return ensemble, outputs
 
 
 def stack(classifiers: list[Trees]) -> Trees:
@@ -139,11 +153,35 @@ def vote(levels: Levels, trees: Trees) -> NDArray[np.float32]:
     return outputs
 
 
-def _heaviest(weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the samples except the lightest ones, which have 1% of the total weight."""
-    order = np.argsort(weights, kind="stable")
-    light = int(np.searchsorted(np.cumsum(weights[order]), 1 - _KEPT_WEIGHT))
-    return np.sort(order[min(light, len(order) - 1) :])
+@njit(nogil=True, cache=True)
+def _heaviest(weights: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """Return the samples except the lightest ones, which have 1% of the total weight.
+
+    The weights are positive and sum to 1. Only those near the limit are sorted: the bits of a
+    positive number are in the order of the numbers, so the first bits are the bucket of a weight.
+    """
+    keys = weights.view(np.uint64) >> np.uint64(_KEY_SHIFT)
+    totals = np.zeros(1 << (64 - _KEY_SHIFT - 1))
+    for i in range(len(weights)):
+        totals[keys[i]] += weights[i]
+    limit = 0
+    lightest = 0.0
+    while limit < len(totals) - 1 and lightest + totals[limit] < 1 - _KEPT_WEIGHT:
+        lightest += totals[limit]
+        limit += 1
+    near = np.flatnonzero(keys == np.uint64(limit))
+    near = near[np.argsort(weights[near], kind="mergesort")]
+    dropped = 0
+    while dropped < len(near):
+        lightest += weights[near[dropped]]
+        if lightest >= 1 - _KEPT_WEIGHT:
+            break
+        dropped += 1
+    keep = keys >= np.uint64(limit)
+    keep[near[:dropped]] = False
+    if not keep.any():
+        keep[np.argmax(weights)] = True
+    return np.flatnonzero(keep).astype(np.uint32)
 
 
 def _draw_features(count: int, nodes: int, rng: np.random.Generator) -> NDArray[np.int32]:
@@ -154,78 +192,172 @@ def _draw_features(count: int, nodes: int, rng: np.random.Generator) -> NDArray[
     return np.argpartition(keys, _CANDIDATES, axis=1)[:, :_CANDIDATES].astype(np.int32)
 
 
-@njit(nogil=True, cache=True)
 def _grow(
     columns: Levels,
     signed: NDArray[np.float64],
-    order: NDArray[np.int64],
+    order: NDArray[np.uint32],
     candidates: NDArray[np.int32],
     features: NDArray[np.int32],
     thresholds: Levels,
+    pool: ThreadPoolExecutor,
 ) -> None:
     """Set the nodes of one tree, each to the split with the lowest weighted error.
 
     `order` contains the samples in use. It is reordered in place so that the samples of a node are
-    contiguous.
+    contiguous. The threads divide the candidate features of all nodes of a level.
     """
-    nodes = len(features)
+    nodes, several = candidates.shape
+    threads = thread_count() if len(order) >= _WORTH_THREADS else 1
+    parts = max(1, min(threads, several // _TOGETHER))
+    cuts = np.linspace(0, several / _TOGETHER, parts + 1).astype(int) * _TOGETHER
+    cuts[-1] = several
     bounds = np.zeros((2 * nodes + 1, 2), np.int64)
     bounds[0, 1] = len(order)
-    weights = np.empty(len(order))
-    for node in range(nodes):
-        start, stop = bounds[node]
-        samples = order[start:stop]
-        here = weights[start:stop]
-        for i in range(len(samples)):
-            here[i] = signed[samples[i]]
-        feature, threshold = _best_split(columns, samples, here, candidates[node])
-        features[node], thresholds[node] = feature, threshold
-        middle = start + _partition(columns[feature], samples, threshold)
-        bounds[2 * node + 1] = start, middle
-        bounds[2 * node + 2] = middle, stop
+    weights = signed[order]
+    for first in 2 ** np.arange((nodes + 1).bit_length() - 1) - 1:
+        level = slice(first, 2 * first + 1)
+        work = functools.partial(_best_splits, columns, order, weights, bounds[level])
+        of_parts = [
+            np.ascontiguousarray(candidates[level, start:stop])
+            for start, stop in itertools.pairwise(cuts)
+        ]
+        others = [pool.submit(work, part) for part in of_parts[1:]]
+        found = [work(of_parts[0]), *(other.result() for other in others)]
+        gains, chosen, at = (np.stack(each) for each in zip(*found, strict=True))
+        best = gains.argmax(axis=0), np.arange(gains.shape[1])
+        features[level], thresholds[level] = chosen[best], at[best]
+        for node in range(first, 2 * first + 1):
+            start, stop = bounds[node]
+            samples, here = order[start:stop], weights[start:stop]
+            middle = start + _partition(columns[features[node]], samples, here, thresholds[node])
+            bounds[2 * node + 1] = start, middle
+            bounds[2 * node + 2] = middle, stop
 
 
 @njit(nogil=True, cache=True)
-def _best_split(
+def _best_splits(
     columns: Levels,
-    samples: NDArray[np.int64],
+    order: NDArray[np.uint32],
     weights: NDArray[np.float64],
+    bounds: NDArray[np.int64],
     candidates: NDArray[np.int32],
-) -> tuple[int, int]:
-    """Return the feature and threshold of the stump with the lowest weighted error in a node.
+) -> tuple[NDArray[np.float64], NDArray[np.int32], Levels]:
+    """Return gain, feature and threshold of the stump with the lowest weighted error of each node.
 
     For a stump with different signs on its two sides, the correct weight minus the wrong weight is
     ``|2 left - total|``, where `left` and `total` are sums of weight times target. One histogram
-    per feature is therefore sufficient.
+    per feature is therefore sufficient. Four histograms are computed together, because additions
+    to one histogram wait for each other.
     """
-    total = weights.sum()
-    best, feature, threshold = abs(total) + _ROUNDING, candidates[0], LEVELS - 1
-    if best >= np.abs(weights).sum():
-        return feature, threshold
-    histogram = np.empty(LEVELS)
-    for candidate in candidates:
-        column = columns[candidate]
-        histogram[:] = 0
-        for i in range(len(samples)):
-            histogram[column[samples[i]]] += weights[i]
-        left = 0.0
-        for level in range(LEVELS - 1):
-            left += histogram[level]
-            gain = abs(2 * left - total)
-            if gain > best:
-                best, feature, threshold = gain, candidate, level
-    return feature, threshold
+    nodes, several = candidates.shape
+    gains = np.empty(nodes)
+    features = candidates[:, 0].copy()
+    thresholds = np.full(nodes, np.uint8(LEVELS - 1))
+    histograms = np.empty((LEVELS, _TOGETHER))
+    for node in range(nodes):
+        samples = order[bounds[node, 0] : bounds[node, 1]]
+        here = weights[bounds[node, 0] : bounds[node, 1]]
+        total, largest = 0.0, 0.0
+        for i in range(len(here)):
+            total += here[i]
+            largest += abs(here[i])
+        gains[node] = abs(total) + _ROUNDING
+        if gains[node] >= largest:
+            continue
+        for c in range(0, several, _TOGETHER):
+            # The last features may repeat; a repetition has no larger gain.
+            chosen = candidates[node, np.minimum(np.arange(c, c + _TOGETHER), several - 1)]
+            _add_up(columns, samples, here, chosen, histograms)
+            largest_gains = _largest_gains(histograms, total)
+            for k in range(_TOGETHER):
+                if largest_gains[k] > gains[node]:
+                    gains[node], features[node] = largest_gains[k], chosen[k]
+                    left, level = histograms[0, k], 0
+                    while level < LEVELS - 2 and abs(2 * left - total) < largest_gains[k]:
+                        level += 1
+                        left += histograms[level, k]
+                    thresholds[node] = level
+    return gains, features, thresholds
 
 
 @njit(nogil=True, cache=True)
-def _partition(column: Levels, samples: NDArray[np.int64], threshold: int) -> int:
-    """Move samples with level <= threshold to the front and return their number."""
-    front = 0
+def _largest_gains(
+    histograms: NDArray[np.float64], total: float
+) -> tuple[float, float, float, float]:
+    """Return the largest ``|2 left - total|`` of four features over all thresholds."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    best_a, best_b, best_c, best_d = 0.0, 0.0, 0.0, 0.0
+    for level in range(LEVELS - 1):
+        a += histograms[level, 0]
+        b += histograms[level, 1]
+        c += histograms[level, 2]
+        d += histograms[level, 3]
+        best_a = max(best_a, abs(2 * a - total))
+        best_b = max(best_b, abs(2 * b - total))
+        best_c = max(best_c, abs(2 * c - total))
+        best_d = max(best_d, abs(2 * d - total))
+    return best_a, best_b, best_c, best_d
+
+
+@njit(nogil=True, cache=True)
+def _add_up(
+    columns: Levels,
+    samples: NDArray[np.uint32],
+    weights: NDArray[np.float64],
+    features: NDArray[np.int32],
+    histograms: NDArray[np.float64],
+) -> None:
+    """Add up the weights of samples by level, for four features."""
+    a, b = columns[features[0]], columns[features[1]]
+    c, d = columns[features[2]], columns[features[3]]
+    histograms[:] = 0
     for i in range(len(samples)):
-        if column[samples[i]] <= threshold:
-            samples[i], samples[front] = samples[front], samples[i]
+        sample, weight = samples[i], weights[i]
+        histograms[a[sample], 0] += weight
+        histograms[b[sample], 1] += weight
+        histograms[c[sample], 2] += weight
+        histograms[d[sample], 3] += weight
+
+
+@njit(nogil=True, cache=True)
+def _partition(
+    column: Levels, samples: NDArray[np.uint32], weights: NDArray[np.float64], threshold: int
+) -> int:
+    """Move samples with level <= threshold and their weights to the front; return their number.
+
+    Both parts stay sorted, so that the levels of the samples are read in the order of the memory.
+    """
+    others = np.empty(len(samples), np.uint32)
+    of_others = np.empty(len(samples))
+    front, back = 0, 0
+    for i in range(len(samples)):
+        sample, weight = samples[i], weights[i]
+        if column[sample] <= threshold:
+            samples[front], weights[front] = sample, weight
             front += 1
+        else:
+            others[back], of_others[back] = sample, weight
+            back += 1
+    samples[front:] = others[:back]
+    weights[front:] = of_others[:back]
     return front
+
+
+@njit(nogil=True, cache=True)
+def _count_votes(
+    leaves: NDArray[np.int64],
+    votes: NDArray[np.float32],
+    targets: NDArray[np.int8],
+    outputs: NDArray[np.float32],
+    weights: NDArray[np.float64],
+) -> None:
+    """Add the votes of one tree to the outputs, and multiply the weights by their losses."""
+    size = np.float64(abs(votes[0]))
+    right, wrong = np.exp(-size), np.exp(size)
+    for i in range(len(leaves)):
+        vote = votes[leaves[i]]
+        outputs[i] += vote
+        weights[i] *= right if (vote > 0) == (targets[i] > 0) else wrong
 
 
 @njit(nogil=True, cache=True)

@@ -65,8 +65,8 @@ def criterion(
     **options
         Options of the method, such as ``eta=20.0``, and `recipe` and `seed`, see
         `bitprint.create`. Training options, such as `lr`, are not accepted. Defaults are those
-        for models of images; over feature vectors, DSDH recommends a smaller `eta` and `mu`, see
-        `bitprint.DSDH`.
+        for models of images; over feature vectors, DSDH recommends `codes_after` and other `eta`
+        and `mu`, see `bitprint.DSDH`.
 
     Returns
     -------

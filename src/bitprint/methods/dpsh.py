@@ -75,7 +75,7 @@ def pairwise_parts(
     hashed: Tensor,
     rows: Tensor,
     signs: Tensor,
-    eta: float,
+    eta: float | Tensor,
     state: State,
     *,
     slope: float = 1.0,
@@ -92,7 +92,7 @@ def pairwise_parts(
         Indices of the training images in the batch.
     signs : Tensor, shape (n, K)
         Codes in the quantization term.
-    eta : float
+    eta : float or Tensor
         Weight of the quantization term, in the paper's units.
     state : State
         Labels and the buffer "U".

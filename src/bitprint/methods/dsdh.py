@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import torch
 from numpy.typing import NDArray
@@ -17,9 +17,10 @@ from bitprint.methods.dpsh import pairwise_parts
 from bitprint.nets import backbone_kind
 from bitprint.supervision import class_count, has_several_labels, similarity
 from bitprint.training.state import State
+from bitprint.utils.arguments import check_whole
 
-OVER_FEATURES, SEVERAL_OVER_FEATURES = 0.03, 0.1
-"""Factors on eta over features: where every image has one label, and otherwise."""
+SEVERAL_OVER_FEATURES = 0.1
+"""Factor on eta over features if some image has several labels."""
 
 MOST_WEIGHT, MOST_OVER_FEATURES = 10.0, 1000.0
 """Largest weight of an image of a small class, where one of the largest class has weight 1."""
@@ -55,18 +56,23 @@ class DSDH(DeepHasher):
         not pulled back. Similar and dissimilar pairs have equal weight in sum (see
         `pair_weights`): with 100 classes only one pair in 100 is similar. B starts from
         well-separated codes of the classes (see `separated_codes`); for several labels from the
-        sign of their sum. Where no image has several labels, log(1 + e^(a t)) / a with
-        a = min(1, 6 / K) replaces log(1 + e^t), so that the loss of long codes does not saturate
-        too soon, and an image has a weight of one over the size of its class in every sum over
-        images. That weight is at most 10 times that of an image of the largest class, or 1,000
-        times over features: a network of two layers learns a class of two images, a whole network
-        may fail to train.
+        sign of their sum; over features later, see `codes_after`. Where no image has several
+        labels, log(1 + e^(a t)) / a with a = min(1, 6 / K) replaces log(1 + e^t), so that the loss
+        of long codes does not saturate too soon, and an image has a weight of one over the size of
+        its class in every sum over images. That weight is at most 10 times that of an image of the
+        largest class, or 1,000 times over features: a network of two layers learns a class of two
+        images, a whole network may fail to train.
     mu, nu, eta : float, optional
         Weights in the paper's units: the loss is the objective over batch size times N. By default
         the paper's 1, 0.1 and 55; with "balanced" eta is N sqrt(K) / 100, which keeps its strength
         whatever the size of the training set, mu is eta times the largest of 10, the number of
-        classes and K^2 / 50, and nu is mu / 10. Over features eta is multiplied by 0.03, or by 0.1
-        if some image has several labels.
+        classes and K^2 / 50, and nu is mu / 10. Over features eta is multiplied by (16 / K)^2 if
+        K > 16, or by 0.1 if some image has several labels.
+    codes_after : int, optional
+        With "balanced" and one label per image, the number of epochs in which the network learns
+        from pairs alone. Then B starts again, from codes near to the mean outputs of the classes
+        and apart from each other (see `codes_near`). By default a fifth of all epochs over
+        features, and 0 for images.
     **common
         As in `DeepHasher`.
 
@@ -106,6 +112,7 @@ class DSDH(DeepHasher):
         mu: float | None = None,
         nu: float | None = None,
         eta: float | None = None,
+        codes_after: int | None = None,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(bits, **common)
@@ -113,6 +120,7 @@ class DSDH(DeepHasher):
         self.mu = mu
         self.nu = nu
         self.eta = eta
+        self.codes_after = codes_after
 
     def weights(
         self, count: int, classes: int = 10, *, several: bool = False
@@ -136,7 +144,7 @@ class DSDH(DeepHasher):
         if (self.mode or self.tuned[self.recipe]["mode"]) == "balanced":
             eta = count * math.sqrt(self.bits) / 100
             if self._over_features():
-                eta *= SEVERAL_OVER_FEATURES if several else OVER_FEATURES
+                eta *= SEVERAL_OVER_FEATURES if several else min(1.0, (16 / self.bits) ** 2)
             # The classifier decides bit k while eta |u| < mu |w_k|^2, and the c entries of w_k are
             # of order 1 / max(K, c).
             mu = eta * max(10, classes, self.bits**2 / 50)
@@ -161,27 +169,33 @@ class DSDH(DeepHasher):
             apart = separated_codes(state.classes.shape[1], self.bits, generator).to(codes)
             summed = state.classes.to(codes) @ apart
             codes = torch.where(summed == 0, codes, sgn(summed))
+            if self._first_epochs(state):
+                state.tensors["epochs"] = torch.zeros((), dtype=torch.int64, device=state.device)
         state.tensors["B"] = codes
 
     def loss(self, outputs: Tensor, rows: Tensor, state: State) -> dict[str, Tensor]:
         """The terms of the objective that the network sees, for one batch."""
         if self.mode == "authors":
             self._solve_batch(outputs.detach(), rows, state)
+        eta: float | Tensor
         _, _, eta = self._weights_of(state)
         codes = state.tensors["B"][rows]
         if self.mode != "balanced":
             return pairwise_parts(outputs, rows, codes, eta, state)
         outputs, kinds = outputs.tanh(), state.tensors["kinds"]
         weights = state.tensors.get("weights")
+        if "epochs" in state.tensors:  # a tensor: the number is not read from the device
+            eta = eta * (state.tensors["epochs"] >= self._first_epochs(state))
         if weights is None:  # several labels per image: a lower slope is no gain there
             return pairwise_parts(outputs, rows, codes, eta, state, kinds=kinds)
-        slope = min(1.0, 6 / self.bits)  # where codes agree t is K / 2, and settled long before
         return pairwise_parts(
-            outputs, rows, codes, eta, state, slope=slope, weights=weights, kinds=kinds
+            outputs, rows, codes, eta, state, slope=self._slope(), weights=weights, kinds=kinds
         )
 
     def after_epoch(self, state: State) -> dict[str, float]:
         """W in closed form, then B by coordinate descent, over the whole training set."""
+        if "epochs" in state.tensors:
+            self._start_codes(state)
         mu, nu, eta = self._weights_of(state)
         outputs, codes, classes = state.tensors["U"], state.tensors["B"], state.classes
         weights = state.tensors.get("weights")
@@ -207,6 +221,31 @@ class DSDH(DeepHasher):
         several = self.mode == "balanced" and "weights" not in state.tensors
         return self.weights(len(state), state.classes.shape[1], several=several)
 
+    def _first_epochs(self, state: State) -> int:
+        """Return the number of epochs before B starts."""
+        if self.codes_after is not None:
+            return self.codes_after
+        if self.mode != "balanced" or "weights" not in state.tensors or not self._over_features():
+            return 0
+        return (self.training or self.default_training).epochs // 5
+
+    def _start_codes(self, state: State) -> None:
+        """Count the epoch, and start B from the outputs of the network if it is time."""
+        state.tensors["epochs"] = state.tensors["epochs"] + 1
+        if int(state.tensors["epochs"]) == self._first_epochs(state):
+            outputs, classes = state.tensors["U"], state.classes
+            sizes = classes.sum(dim=0).clamp(min=1)
+            own = classes @ codes_near(classes.t() @ outputs / sizes[:, None])
+            state.tensors["B"] = torch.where(own == 0, sgn(outputs).to(own), own)
+
+    def _own_options(self) -> dict[str, Any]:
+        """Leave out `codes_after` by default: runs stored before it was an option resume."""
+        options = super()._own_options()
+        return {name: v for name, v in options.items() if (name, v) != ("codes_after", None)}
+
+    def _slope(self) -> float:
+        return min(1.0, 6 / self.bits)  # where codes agree t is K / 2, and settled long before
+
     def _most_weight(self) -> float:
         return MOST_OVER_FEATURES if self._over_features() else MOST_WEIGHT
 
@@ -230,6 +269,10 @@ class DSDH(DeepHasher):
         mu, nu, eta = self.weights(
             len(labels), class_count(labels), several=has_several_labels(labels)
         )
+        if self.codes_after is not None:
+            check_whole("codes_after", self.codes_after, 0)
+        if self.codes_after and (self.mode != "balanced" or has_several_labels(labels)):
+            raise ValueError("codes_after needs mode='balanced' and one label per image")
         check_weights(mu=mu, nu=nu)
         check_weights(eta=eta, zero=True)
 
@@ -312,6 +355,46 @@ def separated_codes(count: int, bits: int, generator: torch.Generator) -> Tensor
     """
     pool = torch.randint(0, 2, (4096, bits), generator=generator, dtype=torch.float64) * 2 - 1
     return choose_apart(pool, count)
+
+
+def codes_near(means: Tensor, sweeps: int = 5) -> Tensor:
+    """Codes of classes, shape (c, K), that are near to mean outputs and far apart from each other.
+
+    They minimize ``sum_ij e^-d_ij - sum_i b_i . m_i / 5`` by coordinate descent, where d_ij is the
+    distance of two codes: each class in turn takes the best of the signs of its mean with any of
+    its six least certain bits changed, until none changes or for so many sweeps.
+
+    Parameters
+    ----------
+    means : Tensor, shape (c, K)
+        Mean outputs of the classes, within -1 and 1.
+    sweeps : int
+
+    Examples
+    --------
+    >>> codes_near(torch.tensor([[0.9, 0.8, 0.7], [0.9, 0.1, 0.2], [-0.1, -0.6, -0.9]]))
+    tensor([[ 1.,  1., -1.],
+            [ 1., -1.,  1.],
+            [-1., -1., -1.]])
+    """
+    bits = means.shape[1]
+    signs = sgn(means).to(means)
+    codes = signs.clone()
+    uncertain = means.abs().argsort(dim=1)[:, :6]
+    count = uncertain.shape[1]
+    place = torch.arange(2**count, device=means.device)[:, None]
+    flips = 1 - 2 * (place >> torch.arange(count, device=means.device) & 1).to(means.dtype)
+    for _ in range(sweeps):
+        before = codes.clone()
+        for number, mean in enumerate(means):
+            choices = signs[number].repeat(2**count, 1)
+            choices[:, uncertain[number]] *= flips
+            near = ((choices @ codes.t() - bits) / 2).exp()
+            near[:, number] = 0
+            codes[number] = choices[(2 * near.sum(dim=1) - choices @ mean / 5).argmin()]
+        if torch.equal(codes, before):
+            break
+    return codes
 
 
 def codes_per_label(codes: Tensor, labels: Tensor) -> float:

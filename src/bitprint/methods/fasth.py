@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
 from bitprint.methods._base import FeatureHasher
-from bitprint.methods._cut import minimize_attractive
+from bitprint.methods._cut import Arcs, minimize_attractive, pair_arcs
 from bitprint.methods._registry import register_method
 from bitprint.methods._trees import Trees, boost, level_range, stack, to_levels, vote
 from bitprint.supervision import sample_pairs, similarity
+from bitprint.utils.parallel import on_every_core
 
 Loss = Literal["hinge", "ksh", "bre"]
+Ints = NDArray[np.int64]
+
+_ROWS = 4096  # images per block of pairs in each thread
 
 
 @register_method
@@ -92,24 +95,18 @@ class FastH(FeatureHasher):
         self.low_, self.scale_ = level_range(features)
         levels = to_levels(features, self.low_, self.scale_)
         columns = np.ascontiguousarray(levels.T)
-        i, j, similar = distinct_pairs(labels, self.pairs, rng)
-        blocks = compatible_blocks(labels, i, j, similar, rng)
-        distances = np.zeros(len(i), np.int64)
+        pairs = distinct_pairs(labels, self.pairs, rng)
+        graph = Graph(*pairs, compatible_blocks(labels, *pairs, rng))
         learned = []
         for r in range(1, self.bits + 1):
-            weights = pair_weights(distances, similar, r, self.loss)
-            targets = infer_bits(i, j, weights, blocks, self.passes, rng)
-            trees = boost(
-                columns,
-                targets,
-                image_weights(i, j, weights, len(levels)),
-                trees=self.trees,
-                depth=self.depth,
-                rng=rng,
+            graph.weigh(r, self.loss)
+            targets = graph.infer_bits(self.passes, rng)
+            importance = graph.image_weights()
+            trees, outputs = boost(
+                columns, targets, importance, trees=self.trees, depth=self.depth, rng=rng
             )
             learned.append(trees)
-            bit = vote(levels, stack([trees]))[:, 0] >= 0
-            distances += bit[i] != bit[j]
+            graph.append(outputs >= 0)
         self.features_, self.thresholds_, self.votes_ = stack(learned)
 
     def _project(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -137,9 +134,7 @@ def distinct_pairs(
     return np.minimum(i, j)[first], np.maximum(i, j)[first], similar[first]
 
 
-def pair_weights(
-    distances: NDArray[np.int64], similar: NDArray[np.bool_], bits: int, loss: Loss
-) -> NDArray[np.int64]:
+def pair_weights(distances: Ints, similar: NDArray[np.bool_], bits: int, loss: Loss) -> Ints:
     """Return the loss if this bit is equal minus the loss if it differs, times 4 bits^2.
 
     Parameters
@@ -158,20 +153,12 @@ def pair_weights(
         does not change the minimum.
     """
 
-    def twice_root(distance: NDArray[np.int64]) -> NDArray[np.int64]:
+    def twice_root(distance: Ints) -> Ints:
         """Return the square root of the loss, times 2 bits."""
         apart = np.maximum(bits - 2 * distance, 0) if loss == "hinge" else 2 * (bits - distance)
         return np.where(similar, 2 * distance, apart)
 
     return twice_root(distances) ** 2 - twice_root(distances + 1) ** 2
-
-
-def image_weights(
-    i: NDArray[np.int64], j: NDArray[np.int64], weights: NDArray[np.int64], count: int
-) -> NDArray[np.float64]:
-    """Return the weight of each image, ``v_i = sum_j |w_ij|``."""
-    ends = np.concatenate([i, j])
-    return np.bincount(ends, np.tile(np.abs(weights), 2), count).astype(np.float64)
 
 
 def compatible_blocks(
@@ -188,7 +175,7 @@ def compatible_blocks(
     are the classes.
     """
     count = len(labels)
-    apart = _symmetric(i[~similar], j[~similar], np.ones_like(i)[~similar], count)
+    apart, _ = pair_arcs(i[~similar], j[~similar], count)
     free = np.ones(count, bool)
     blocks = []
     for start in rng.permutation(count):
@@ -197,7 +184,7 @@ def compatible_blocks(
         free[start] = False
         candidates = np.flatnonzero(free & similarity(labels[start : start + 1], labels)[0])
         block = np.append(start, candidates)
-        block = block[_without_conflicts(block, apart.indptr, apart.indices, count)]
+        block = block[_without_conflicts(block, apart.bounds, apart.heads, count)]
         free[block] = False
         blocks.append(np.sort(block))
     return blocks
@@ -217,33 +204,156 @@ def _without_conflicts(
     return taken
 
 
-def infer_bits(
-    i: NDArray[np.int64],
-    j: NDArray[np.int64],
-    weights: NDArray[np.int64],
-    blocks: list[NDArray[np.int64]],
-    passes: int,
-    rng: np.random.Generator,
-) -> NDArray[np.int8]:
-    """Step 1: decrease ``sum w_ij z_i z_j`` over z in {-1, +1} block by block, from all +1."""
-    signs = np.ones(sum(map(len, blocks)), np.int8)
-    couplings = _symmetric(i, j, weights, len(signs))
-    for _ in range(passes):
-        for b in rng.permutation(len(blocks)):
-            update_block(couplings, blocks[b], signs)
-    return signs
+class Graph:
+    """Pairs of images with their weights and distances, and step 1 of the method.
+
+    Pairs in one block and other pairs are stored separately. The nodes are the images, sorted by
+    block.
+
+    Parameters
+    ----------
+    i, j : ndarray of int64, shape (P,)
+        Distinct pairs.
+    similar : ndarray of bool, shape (P,)
+    blocks : list of ndarray of int64
+        A partition of the N images without dissimilar pairs in a block.
+
+    Attributes
+    ----------
+    signs : ndarray of int8, shape (N,)
+        z of the nodes.
+    """
+
+    def __init__(
+        self, i: Ints, j: Ints, similar: NDArray[np.bool_], blocks: list[NDArray[np.int64]]
+    ) -> None:
+        self._images = np.concatenate(blocks)
+        count = len(self._images)
+        sizes = [len(block) for block in blocks]
+        ends = np.cumsum(sizes)
+        self._blocks = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        node = np.empty(count, np.int64)
+        node[self._images] = np.arange(count)
+        block = np.repeat(np.arange(len(blocks)), sizes)
+        i, j = node[i], node[j]
+        inside = block[i] == block[j]
+        self._inner = _Links(i[inside], j[inside], similar[inside], count)
+        self._outer = _Links(i[~inside], j[~inside], similar[~inside], count)
+        self.signs = np.ones(count, np.int8)
+
+    def weigh(self, bits: int, loss: Loss) -> None:
+        """Set the weights of the pairs for bit number `bits`."""
+        distances = np.arange(bits)
+        tables = [
+            pair_weights(distances, np.full(bits, similar), bits, loss) for similar in (False, True)
+        ]
+        self._table = np.stack(tables)
+
+    def image_weights(self) -> NDArray[np.float64]:
+        """Return the weight of each image, ``v_i = sum_j |w_ij|``."""
+        totals = np.zeros(len(self._images))
+        for links in (self._inner, self._outer):
+            totals[self._images] += links.totals(self._table)
+        return totals
+
+    def infer_bits(self, passes: int, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Decrease ``sum w_ij z_i z_j`` over z in {-1, +1} block by block, from all +1."""
+        self.signs[:] = 1
+        for _ in range(passes):
+            for b in rng.permutation(len(self._blocks)):
+                self.update_block(b)
+        found = np.empty_like(self.signs)
+        found[self._images] = self.signs
+        return found
+
+    def update_block(self, b: int) -> None:
+        """Set the signs of a block, in place, to their optimum for fixed other signs."""
+        block = self._blocks[b]
+        fields = self._outer.fields(self._table, self.signs, block)
+        arcs, weights = self._inner.within(block, self._table)
+        self.signs[block] = minimize_attractive(arcs, weights, fields)
+
+    def append(self, bit: NDArray[np.bool_]) -> None:
+        """Add a bit of the N images to the distances of the pairs."""
+        of_nodes = bit[self._images]
+        for links in (self._inner, self._outer):
+            links.add_distances(of_nodes)
 
 
-def update_block(couplings: Any, block: NDArray[np.int64], signs: NDArray[np.int8]) -> None:
-    """Set the signs of a block, in place, to their optimum for fixed other signs."""
-    rows = couplings[block]
-    inner = rows[:, block]
-    fields = rows @ signs.astype(np.int64) - inner @ signs[block].astype(np.int64)
-    signs[block] = minimize_attractive(inner, fields)
+class _Links:
+    """Pairs of nodes as arcs, with similarity and distance of each arc."""
+
+    def __init__(self, i: Ints, j: Ints, similar: NDArray[np.bool_], count: int) -> None:
+        self.arcs, order = pair_arcs(i, j, count)
+        self.similar = np.tile(similar, 2)[order]
+        self.distances = np.zeros(len(order), np.uint16)
+
+    def _by_node(self) -> tuple[Ints, NDArray[np.int32]]:
+        return self.arcs.bounds, self.arcs.heads
+
+    def within(self, nodes: slice, table: Ints) -> tuple[Arcs, Ints]:
+        """Return the arcs of consecutive nodes without other neighbors, and their weights."""
+        bounds = self.arcs.bounds[nodes.start : nodes.stop + 1]
+        part = slice(bounds[0], bounds[-1])
+        arcs = Arcs(
+            bounds - bounds[0],
+            self.arcs.heads[part] - np.int32(nodes.start),
+            self.arcs.opposite[part] - np.int32(bounds[0]),
+        )
+        return arcs, table[self.similar[part].astype(np.intp), self.distances[part]]
+
+    def fields(self, table: Ints, signs: NDArray[np.int8], nodes: slice) -> Ints:
+        """Return ``u_i = sum_j w_ij z_j`` of some nodes."""
+        fields = np.empty(nodes.stop - nodes.start, np.int64)
+        _add_fields(
+            *self._by_node(), self.similar, self.distances, table, signs, nodes.start, fields
+        )
+        return fields
+
+    def totals(self, table: Ints) -> Ints:
+        """Return ``sum_j |w_ij|`` of all nodes."""
+        count = len(self.arcs.bounds) - 1
+        ones, sizes = np.ones(count, np.int8), np.abs(table)
+        parts = on_every_core(lambda rows: self.fields(sizes, ones, rows), count, _ROWS)
+        return np.concatenate(parts)
+
+    def add_distances(self, bit: NDArray[np.bool_]) -> None:
+        """Add a bit of all nodes to the distances."""
+
+        def add(rows: slice) -> None:
+            _add_distances(*self._by_node(), bit, rows.start, rows.stop, self.distances)
+
+        on_every_core(add, len(bit), _ROWS)
 
 
-def _symmetric(
-    i: NDArray[np.int64], j: NDArray[np.int64], values: NDArray[np.int64], count: int
-) -> Any:
-    rows, columns = np.concatenate([i, j]), np.concatenate([j, i])
-    return sp.csr_array((np.concatenate([values, values]), (rows, columns)), shape=(count, count))
+@njit(nogil=True, cache=True)
+def _add_fields(
+    bounds: Ints,
+    heads: NDArray[np.int32],
+    similar: NDArray[np.bool_],
+    distances: NDArray[np.uint16],
+    table: Ints,
+    signs: NDArray[np.int8],
+    first: int,
+    fields: Ints,
+) -> None:
+    for row in range(len(fields)):
+        total = 0
+        for arc in range(bounds[first + row], bounds[first + row + 1]):
+            weight = table[np.int64(similar[arc]), distances[arc]]
+            total += weight * signs[heads[arc]]
+        fields[row] = total
+
+
+@njit(nogil=True, cache=True)
+def _add_distances(
+    bounds: Ints,
+    heads: NDArray[np.int32],
+    bit: NDArray[np.bool_],
+    first: int,
+    last: int,
+    distances: NDArray[np.uint16],
+) -> None:
+    for node in range(first, last):
+        for arc in range(bounds[node], bounds[node + 1]):
+            distances[arc] += np.uint16(bit[node] != bit[heads[arc]])

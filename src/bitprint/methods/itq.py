@@ -80,11 +80,14 @@ class ITQ(FeatureHasher):
         # ||B - V R||^2 = ||B||^2 + ||V||^2 - 2 tr(B'V R): only the trace depends on B and R.
         lengths = V.size + np.square(V).sum()
         losses = []
+        B = np.empty_like(V)
         for _ in range(self.iterations):
-            rotated = V @ R
-            losses.append(lengths - 2 * np.abs(rotated).sum())
-            B = np.where(rotated >= 0, 1.0, -1.0)
-            U, singular, Wt = np.linalg.svd(V.T @ B)
+            np.matmul(V, R, out=B)
+            B += 0.0  # -0.0 becomes 0.0
+            np.copysign(1.0, B, out=B)
+            product = V.T @ B
+            losses.append(lengths - 2 * float(np.vdot(product, R)))
+            U, singular, Wt = np.linalg.svd(product)
             R = U @ Wt
             losses.append(lengths - 2 * singular.sum())
         self.rotation_ = R

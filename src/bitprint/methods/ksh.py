@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from bitprint.methods._base import FeatureHasher
 from bitprint.methods._registry import register_method
@@ -18,6 +20,8 @@ Floats = NDArray[np.float64]
 
 _STEPS, _HALVINGS = 500, 50  # maximum number of steps per bit, and of halvings per step
 _TOLERANCE = 1e-2  # stop at this change of the smooth objective per row
+_DESCENT = 20_000  # maximum number of rows of the gradient steps, the slowest part
+_ROWS = 2048  # converted to float64 at a time
 
 
 @register_method
@@ -46,6 +50,10 @@ class KSH(FeatureHasher):
         method uses this number of random rows only.
     seed : int
         Seed of the anchors and of the random rows.
+
+    Notes
+    -----
+    The gradient steps use at most 20,000 random rows. Everything else uses all rows.
 
     Examples
     --------
@@ -80,14 +88,19 @@ class KSH(FeatureHasher):
         self.anchors_ = choose_anchors(features, self.anchors, rng)
         distances = squared_distances(features.astype(float), self.anchors_.astype(float))
         self.variance_ = float(distances.mean())
-        kernel = np.exp(distances / (-2 * self.variance_))
+        distances /= -2 * self.variance_
+        kernel = np.exp(distances, out=distances)
         self.mean_ = kernel.mean(axis=0)
 
         sets = np.unique(labels, axis=0)
         if len(sets) > self.labelled:
             rows = rng.permutation(len(labels))[: self.labelled]
             kernel, labels = kernel[rows], labels[rows]
-        self.projections_ = _learn(kernel - self.mean_, Residual(labels, self.bits), self.bits)
+        kernel -= self.mean_
+        phi = kernel.astype(np.float32)
+        del distances, kernel
+        some = np.sort(rng.permutation(len(phi))[:_DESCENT])
+        self.projections_ = learn(phi, labels, self.bits, some)
 
     def _project(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         kernel = rbf(features.astype(float), self.anchors_.astype(float), self.variance_)
@@ -112,50 +125,95 @@ class Residual:
         rows = np.arange(len(labels))
         shape = (len(labels), len(sets))
         self._member = csr_array((np.ones(len(labels)), (rows, member.ravel())), shape)
-        self._sums = self._member.T
+        self._sums = csr_array(self._member.T)
         self._similar = bits * (2.0 * similarity(sets, sets) - 1)
-        self._codes = np.empty((len(labels), 0))
+        self._codes = np.empty((len(labels), bits), order="F")
+        self._count = 0
+
+    @property
+    def codes(self) -> Floats:
+        """H, the previous bits, shape (l, k)."""
+        return self._codes[:, : self._count]
 
     def __matmul__(self, right: Floats) -> Floats:
-        """Return R times a vector (l,) or a matrix (l, m)."""
+        """Return R times a vector (l,)."""
         product: Any = self._member @ (self._similar @ (self._sums @ right))
-        return np.asarray(product - self._codes @ (self._codes.T @ right))
+        return np.asarray(product - self.codes @ (self.codes.T @ right))
+
+    def form(self, vector: Floats) -> float:
+        """Return ``v' R v`` for a vector v, shape (l,)."""
+        sums, agreement = self._sums @ vector, self.codes.T @ vector
+        return float(sums @ (self._similar @ sums) - agreement @ agreement)
+
+    def between(self, phi: NDArray) -> Floats:
+        """Return ``Phi' R Phi``, shape (m, m), for Phi of shape (l, m)."""
+        sums: Floats = np.zeros((self._sums.shape[0], phi.shape[1]))
+        for rows in _blocks(len(phi)):
+            sums += self._sums[:, rows] @ phi[rows].astype(float)
+        agreement = transposed_product(phi, self.codes)
+        return np.asarray(sums.T @ self._similar @ sums - agreement @ agreement.T)
 
     def subtract(self, bit: Floats) -> None:
         """Subtract another bit h, shape (l,): R - h h'."""
-        self._codes = np.column_stack([self._codes, bit])
+        self._codes[:, self._count] = bit
+        self._count += 1
 
 
-def _learn(phi: Floats, residual: Residual, bits: int) -> Floats:
-    """Return A, shape (m, K), computed column by column."""
-    gram = phi.T @ phi
+def learn(phi: NDArray, labels: NDArray, bits: int, some: NDArray[np.int64]) -> Floats:
+    """Return A, shape (m, K), computed column by column.
+
+    Parameters
+    ----------
+    phi : ndarray of float32 or float64, shape (l, m)
+        Phi. The gradient steps read it twice, so float32 halves their time; all other products are
+        computed in float64.
+    labels : ndarray, shape (l,) or (l, c)
+    bits : int
+        K.
+    some : ndarray of int64, shape (n,)
+        Row numbers for the gradient steps. Everything else uses all rows: the start of the steps,
+        the decision whether their result is better, and the residual.
+    """
+    residual, of_some = Residual(labels, bits), Residual(labels[some], bits)
+    phi_of_some = phi if len(some) == len(phi) else phi[some]
+    gram = np.zeros((phi.shape[1], phi.shape[1]))
+    for rows in _blocks(len(phi)):
+        block = phi[rows].astype(float)
+        gram += block.T @ block
     gram.flat[:: len(gram) + 1] += 1e-8 * np.trace(gram) / len(gram)
+    quadratic = residual.between(phi)
     projections = []
     for _ in range(bits):
-        start = spectral_start(phi, residual, gram)
-        smooth = accelerated_descent(phi, residual, start)
-        first, second = _sign(phi @ start), _sign(phi @ smooth)
-        better = second @ (residual @ second) > first @ (residual @ first)
+        start = spectral_start(quadratic, gram, len(phi))
+        # In one thread: on busy cores, threads wait for each other 1,000 times.
+        with threadpool_limits(1, user_api="blas"):
+            smooth = accelerated_descent(phi_of_some, of_some, start)
+        first, second = (_sign(product(phi, point)) for point in (start, smooth))
+        better = residual.form(second) > residual.form(first)
+        bit = second if better else first
         projections.append(smooth if better else start)
-        residual.subtract(second if better else first)
+        residual.subtract(bit)
+        of_some.subtract(bit[some])
+        correlation = transposed_product(phi, bit)
+        quadratic -= np.outer(correlation, correlation)
     return np.column_stack(projections)
 
 
-def spectral_start(phi: Floats, residual: Residual, gram: Floats) -> Floats:
+def spectral_start(quadratic: Floats, gram: Floats, count: int) -> Floats:
     """Maximize ``a' Phi' R Phi a`` subject to ``a' Phi' Phi a = l``, without the sign function.
 
     Parameters
     ----------
-    phi : ndarray, shape (l, m)
-    residual : Residual
-        R.
+    quadratic : ndarray, shape (m, m)
+        Phi' R Phi.
     gram : ndarray, shape (m, m)
         Phi' Phi, positive definite.
+    count : int
+        l.
     """
-    quadratic = phi.T @ (residual @ phi)
     last = len(gram) - 1
     _, vectors = eigh(quadratic, gram, subset_by_index=[last, last])
-    start: Floats = vectors[:, 0] * np.sqrt(len(phi))
+    start: Floats = vectors[:, 0] * np.sqrt(count)
     return start
 
 
@@ -166,15 +224,15 @@ def smooth_objective(outputs: Floats, residual: Residual) -> tuple[float, Floats
     return -float(v @ product), -product * (1 - v**2)
 
 
-def accelerated_descent(phi: Floats, residual: Residual, start: Floats) -> Floats:
+def accelerated_descent(phi: NDArray, residual: Residual, start: Floats) -> Floats:
     """Improve `start`, shape (m,), by accelerated gradient descent with backtracking.
 
     The outputs ``z = Phi a`` are updated together with each point a. They are linear in a, so a
     step needs two products with Phi for any number of halvings.
     """
     point = last_point = start
-    outputs = last_outputs = phi @ start
-    value, _ = smooth_objective(outputs, residual)
+    outputs = last_outputs = product(phi, start)
+    value = -residual.form(np.tanh(outputs / 2))
     momentum, sharpness = 0.0, 1.0
     for _ in range(_STEPS):
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
@@ -182,13 +240,14 @@ def accelerated_descent(phi: Floats, residual: Residual, start: Floats) -> Float
         ahead = point + push * (point - last_point)
         ahead_outputs = outputs + push * (outputs - last_outputs)
         ahead_value, slope = smooth_objective(ahead_outputs, residual)
-        gradient = phi.T @ slope
-        change = phi @ gradient
+        gradient = phi.T @ slope.astype(phi.dtype)
+        change = (phi @ gradient).astype(float)
+        gradient = gradient.astype(float)
         promise = float(gradient @ gradient) / 2
         last_point, last_outputs, last_value, momentum = point, outputs, value, following
         for _ in range(_HALVINGS):
             outputs = ahead_outputs - change / sharpness
-            value, _ = smooth_objective(outputs, residual)
+            value = -residual.form(np.tanh(outputs / 2))
             if value <= ahead_value - promise / sharpness:
                 break
             sharpness *= 2
@@ -196,6 +255,26 @@ def accelerated_descent(phi: Floats, residual: Residual, start: Floats) -> Float
         if abs(value - last_value) <= _TOLERANCE * len(phi):
             break
     return point
+
+
+def product(phi: NDArray, point: Floats) -> Floats:
+    """Return ``Phi a`` in float64, shape (l,)."""
+    outputs = np.empty(len(phi))
+    for rows in _blocks(len(phi)):
+        outputs[rows] = phi[rows].astype(float) @ point
+    return outputs
+
+
+def transposed_product(phi: NDArray, right: Floats) -> Floats:
+    """Return ``Phi' B`` in float64 for B of shape (l,) or (l, k)."""
+    total: Floats = np.zeros((phi.shape[1], *right.shape[1:]))
+    for rows in _blocks(len(phi)):
+        total += phi[rows].astype(float).T @ right[rows]
+    return total
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(start, start + _ROWS) for start in range(0, count, _ROWS))
 
 
 def _sign(values: Floats) -> Floats:

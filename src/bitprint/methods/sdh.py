@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from sklearn.svm import LinearSVC
 
 from bitprint.methods._base import FeatureHasher
 from bitprint.methods._registry import register_method
@@ -167,6 +166,8 @@ def hinge_codes(
 
     Parameters and result as in `least_squares_codes`, except `labels`: class numbers (N,).
     """
+    from sklearn.svm import LinearSVC  # slow to import
+
     machine = LinearSVC(
         C=1 / weight, multi_class="crammer_singer", fit_intercept=False, random_state=0
     ).fit(codes, labels)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from sklearn.preprocessing import normalize
 
 from bitprint.methods._base import FeatureHasher
 from bitprint.methods._registry import register_method
@@ -74,6 +73,8 @@ class SPLH(FeatureHasher):
         if self.labelled < 2:
             raise ValueError(f"splh: labelled must be at least 2, got {self.labelled}")
         self.mean_ = features.mean(axis=0, dtype=float).astype(np.float32)
+        from sklearn.preprocessing import normalize  # slow to import
+
         rows = normalize(features - self.mean_)
         chosen = np.random.default_rng(self.seed).permutation(len(rows))[: self.labelled]
         weights = 2 * similarity(labels[chosen], labels[chosen]).astype(np.float32) - 1

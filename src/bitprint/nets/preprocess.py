@@ -72,6 +72,8 @@ class Preprocess(nn.Module):
             )
         pixels = images.permute(0, 3, 1, 2).float()
         if self.size is not None and pixels.shape[2:] != (self.size, self.size):
+            if pixels.device.type == "cpu":
+                pixels = pixels.contiguous()  # faster to resize
             pixels = functional.interpolate(
                 pixels, (self.size, self.size), mode=self.interpolation, antialias=True
             )

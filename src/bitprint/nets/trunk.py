@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 
 class Trunk(nn.Module, ABC):
@@ -47,8 +48,8 @@ class Trunk(nn.Module, ABC):
     >>> images = torch.full((1, 8, 8, 3), 5, dtype=torch.uint8)
     >>> trunk(trunk.preprocess(images)).tolist(), trunk.describe()
     ([[5.0, 5.0, 5.0]], {'name': 'mean-color'})
-    >>> MeanColor.pretrained(source="")
-    False
+    >>> MeanColor.pretrained(source=""), trunk.frozen() is trunk
+    (False, True)
     """
 
     name: ClassVar[str]
@@ -84,6 +85,13 @@ class Trunk(nn.Module, ABC):
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
         """Preprocessed items -> features of shape (n, out_features)."""
+
+    def frozen(self) -> Trunk:
+        """Return a network with the same outputs that may be faster on a CPU, for inference only.
+
+        It has a copy of the current weights. By default the network itself.
+        """
+        return self
 
     def describe(self) -> dict[str, Any]:
         """Return the JSON values from which `restore_trunk` builds this architecture."""
@@ -174,6 +182,30 @@ def find_backbone(name: Any) -> type[Trunk]:
 
 def _origin(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
+
+
+class Uninitialized(TorchFunctionMode):
+    """Context in which no random weights are drawn, because weights are read next.
+
+    On the meta device, drawing random weights would also import torch's compiler, which takes more
+    than a second.
+
+    Examples
+    --------
+    >>> with Uninitialized():
+    ...     layer = nn.Linear(2, 3)
+    >>> layer.weight.shape
+    torch.Size([3, 2])
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Return the tensor unchanged instead of drawing random numbers into it."""
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", None) in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def he_init(network: nn.Module) -> None:

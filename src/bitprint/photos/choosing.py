@@ -1,4 +1,4 @@
-"""Choose the model of a new collection: given, coco-64, or learned from its images."""
+"""Choose the model of a new collection: given, included, or learned from its images."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     Model = str | os.PathLike[str] | Hasher | Encoder
 
-BITS = 64
+BITS = 256
 """Default code length of a learned model."""
 
 FEATURES = "efficientnet-lite0"
 """Default features of a learned model."""
 
-FEW = 100
-"""With fewer images, no model is learned by default."""
+FEW = 500
+"""With fewer images, no model is learned by default (`results/notes/photos.md`)."""
 
-READY_MADE = "coco-64"
+READY_MADE = "photos-256"
 """The model of collections with few images."""
 
 
@@ -51,7 +51,7 @@ class Chosen(NamedTuple):
     """
 
     origin: Literal["given", "ready-made", "learned"]
-    """"ready-made" is coco-64, used when there are fewer than 100 images."""
+    """"ready-made" is photos-256, used when there are fewer than 500 images."""
     images: int
     """Number of images the model was learned from; otherwise the number of first images."""
     listing: Listing
@@ -63,7 +63,7 @@ def choose_encoder(
 ) -> tuple[Encoder, Chosen]:
     """Return the model of a new collection; learn it from the first images if needed.
 
-    If no model, bits or features are given, collections with fewer than 100 images use coco-64.
+    If no model, bits or features are given, collections with fewer than 500 images use photos-256.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def choose_encoder(
 
 
 def has_outgrown(encoder: Encoder, images: int) -> bool:
-    """Return whether a model was learned from fewer than 100 images and there are more now.
+    """Return whether a model was learned from fewer than 500 images and there are more now.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def has_outgrown(encoder: Encoder, images: int) -> bool:
     >>> from bitprint.data import draw_shapes
     >>> from bitprint.photos.encoder import Encoder
     >>> hasher = bp.create("itq", bits=8).fit(draw_shapes(20, size=16))
-    >>> has_outgrown(Encoder(hasher, pictures=20), images=500)
+    >>> has_outgrown(Encoder(hasher, pictures=20), images=600)
     True
     """
     learned_from = encoder.pictures or FEW

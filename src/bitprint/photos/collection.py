@@ -118,8 +118,8 @@ class Photos(Closable):
         """Open a collection, or prepare a new one that the first `add` creates.
 
         The model of a new collection is chosen when its first images are added. With fewer than
-        100 images it is coco-64, a model for everyday objects that is included in Bitprint. With
-        100 images or more, or if `bits` or `features` are given, it is learned from the images as
+        500 images it is photos-256, a model for photographs that is included in Bitprint. With
+        500 images or more, or if `bits` or `features` are given, it is learned from the images as
         in `learn`. Images that are added later are encoded by the same model.
 
         Parameters
@@ -129,7 +129,7 @@ class Photos(Closable):
             The model of a new collection: a folder written by `bitprint train` or `Hasher.save`,
             the name of an included model, or a fitted method.
         bits : int, optional
-            Code length of a learned model; 64 by default.
+            Code length of a learned model; 256 by default.
         features : str, optional
             Features of a learned model; those of EfficientNet-Lite0 by default.
 
@@ -193,9 +193,8 @@ class Photos(Closable):
         random ones if there are more. The features are stored in a folder next to the index until
         `add` has used them; repeat an interrupted call to resume it.
 
-        The code length may exceed the number of images: fitted on only 20 photographs, 64 bits
-        still retrieved other photographs better than 16 bits. The model needs about 50 images;
-        more improve the codes of other images only slightly (`results/README.md`).
+        The code length may exceed the number of images. From about 500 images on, more improve the
+        codes of other images only slightly (`results/notes/photos.md`).
 
         Parameters
         ----------
@@ -203,7 +202,7 @@ class Photos(Closable):
             Must not exist yet.
         source : path, iterable of paths, or Listing
             As in `add`.
-        bits : int, default=64
+        bits : int, default=256
             At most the number of features.
         features : str
             As in `bitprint.photos.encoder.Features`.
@@ -326,7 +325,7 @@ class Photos(Closable):
                 )
 
     def has_outgrown_model(self) -> bool:
-        """Return whether the model was learned from under 100 images and there are more now."""
+        """Return whether the model was learned from under 500 images and there are more now."""
         return has_outgrown(self.encoder, len(self))
 
     def choose_model(
@@ -375,7 +374,11 @@ class Photos(Closable):
         return chosen
 
     def search(self, query: Query, k: int = 10, *, label: str | None = None) -> list[Hit]:
-        """Find the images most similar to a query, nearest first.
+        """Find the images most similar to a query, most similar first.
+
+        The 100 nearest codes, or k if that is more, are ordered by their inner product with the
+        real-valued outputs of the model for the query, which are more precise than its code. If the
+        query is a code, the hits are ordered by Hamming distance.
 
         Parameters
         ----------
@@ -390,12 +393,13 @@ class Photos(Closable):
         list of Hit
             Each has `id`, `path`, `distance` and `labels`.
         """
-        index = self.index
+        index, outputs = self.index, None
         if not isinstance(query, Codes):
-            query = self.encoder.encode([read_query(query, self.encoder.size)])
+            outputs = self.encoder.project([read_query(query, self.encoder.size)])
+            query = Codes.from_signs(outputs >= 0)
         if len(query) != 1:
             raise ValueError(f"search expects one image or one code, got {len(query)} codes")
-        return find_hits(index, query, k, label)[0]
+        return find_hits(index, query, k, label, outputs)[0]
 
     def add(self, *sources: Source | Listing, progress: Progress | None = None) -> Added:
         """Add the images of folders, CSVs or files; encode new and changed images only.

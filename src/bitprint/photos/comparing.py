@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes
 from bitprint.data.decoding import Progress, decode_ahead
-from bitprint.photos.duplicates import Group, connect, diameter, members
+from bitprint.photos.duplicates import Group, connect, default_radius, diameter, members
 from bitprint.photos.files import Skipped
-from bitprint.photos.likeness import ALIKE, SIDE, differences, reduce_pixels
+from bitprint.photos.likeness import ALIKE, SIDE, Reduced, differences, reduce_stream
 from bitprint.search.details import Item
 from bitprint.search.stores.interface import Store
 
-_ROWS = 64  # compared with all others at a time
+_ROWS = 64  # compared with all others at a time,
+_PAIRS = 2**22  # but no more pairs of codes than this
 
 Pixels = NDArray[np.uint8]
 
@@ -43,7 +44,7 @@ class Compared(NamedTuple):
 def compare_pictures(
     index: Store,
     groups: Sequence[Group],
-    radius: int = 2,
+    radius: int | None = None,
     *,
     difference: float = ALIKE,
     progress: Progress | None = None,
@@ -52,15 +53,15 @@ def compare_pictures(
 
     Two images are linked if their codes are at most `radius` bits apart and their pixels differ
     little, see `bitprint.photos.likeness`. The new groups are the connected components of these
-    links. Copies that were compressed again, resized, brightened or cropped by a few percent stay
-    in one group. Mirrored and rotated copies do not.
+    links. Copies that were compressed again, resized, brightened, cropped by a few percent,
+    mirrored or turned by 90, 180 or 270 degrees stay in one group.
 
     Parameters
     ----------
     index : Index or another store
     groups : sequence of Group
         The result of `find_duplicates` on this index. Only images of these groups are opened.
-    radius : int, default=2
+    radius : int, optional
         Largest code distance of a link in bits, as given to `find_duplicates`.
     difference : float
         Largest pixel difference of a link, in standard deviations of the pixels.
@@ -90,6 +91,8 @@ def compare_pictures(
     ...         compare_pictures(index, find_duplicates(index)).groups
     [Group(ids=['first.png', 'smaller.jpg'], distance=0)]
     """
+    if radius is None:
+        radius = default_radius(index.bits, codes_alone=True)
     ids = [name for group in groups for name in group.ids]
     if not ids:
         return Compared([], [], 0)
@@ -101,17 +104,20 @@ def compare_pictures(
     for group in groups:
         rows = range(start, start + len(group.ids))
         start = rows.stop
-        with_pixels: dict[int, Pixels] = {}
-        without_file = []
-        for row in rows:
-            file = files[row]
-            if file is None:
-                without_file.append(row)
-            elif isinstance(found := next(opened), str):
-                skipped.append((file, found))
-            else:
-                with_pixels[row] = found
-        parts = _linked(codes, list(with_pixels), radius, list(with_pixels.values()), difference)
+        with_file = [row for row in rows if files[row] is not None]
+        without_file = [row for row in rows if files[row] is None]
+        read: list[int] = []
+
+        def readable(with_file: list[int] = with_file, read: list[int] = read) -> Iterator[Pixels]:
+            for row, found in zip(with_file, opened, strict=False):
+                if isinstance(found, str):
+                    skipped.append((str(files[row]), found))
+                else:
+                    read.append(row)
+                    yield found
+
+        reduced = reduce_stream(readable(), len(with_file))
+        parts = _linked(codes, read, radius, reduced, difference)
         parts += _linked(codes, without_file, radius)
         kept += [Group([ids[row] for row in part], diameter(codes[part])) for part in parts]
     kept.sort(key=lambda group: -len(group.ids))
@@ -139,23 +145,26 @@ def _linked(
     codes: Codes,
     rows: list[int],
     radius: int,
-    pixels: Sequence[Pixels] | None = None,
+    reduced: Reduced | None = None,
     difference: float = ALIKE,
 ) -> list[list[int]]:
     """Return groups of at least two rows linked by codes and, if given, by pixels."""
     if len(rows) < 2:
         return []
     codes = codes[rows]
-    reduced = None if pixels is None else reduce_pixels(np.stack(pixels))
     components = np.arange(len(rows))
-    for start in range(0, len(rows), _ROWS):
-        one, other = np.nonzero(codes[start : start + _ROWS].hamming(codes) <= radius)
+    size = max(1, min(_ROWS, _PAIRS // len(rows)))
+    for start in range(0, len(rows), size):
+        one, other = np.nonzero(codes[start : start + size].hamming(codes) <= radius)
         one += start
         # Pairs that are already in one component need no comparison.
         apart = (one < other) & (components[one] != components[other])
         one, other = one[apart], other[apart]
         if reduced is not None:
             alike = differences(reduced, one, other) <= difference
+            rest = np.flatnonzero(~alike)
+            turned = differences(reduced, one[rest], other[rest], turned=True)
+            alike[rest] = turned <= difference
             one, other = one[alike], other[alike]
         if len(one):
             components = connect(components, np.stack([one, other], axis=1))

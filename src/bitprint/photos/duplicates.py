@@ -11,7 +11,8 @@ from bitprint.codes import Codes
 from bitprint.data.decoding import Progress
 from bitprint.search.stores.interface import Store
 
-_QUERIES = 64  # at a time, because a query may find all codes of the index
+_QUERIES = 1024  # at a time
+_MATCHES = 2**20  # at a time, because a query may find all codes of the index
 _ROWS = 64
 
 
@@ -32,8 +33,31 @@ class Group(NamedTuple):
     """The largest distance between two codes of the group, in bits."""
 
 
+def default_radius(bits: int, codes_alone: bool = False) -> int:
+    """Return the code distance, in bits, up to which images are compared.
+
+    Copies are farther apart, in relation to the code length, in codes of 128 bits or more, and
+    other images are rarely that near (`results/notes/duplicates.md`).
+
+    Parameters
+    ----------
+    bits : int
+        Code length.
+    codes_alone : bool
+        Whether the pixels of the images are not compared, which requires a smaller radius.
+
+    Examples
+    --------
+    >>> default_radius(64), default_radius(256), default_radius(256, codes_alone=True)
+    (10, 48, 16)
+    """
+    if bits < 128:
+        return 2 if codes_alone else max(2, 10 * bits // 64)
+    return bits // 16 if codes_alone else 3 * bits // 16
+
+
 def find_duplicates(
-    index: Store, radius: int = 2, *, progress: Progress | None = None
+    index: Store, radius: int | None = None, *, progress: Progress | None = None
 ) -> list[Group]:
     """Group the codes of an index that are linked by distances of at most `radius`.
 
@@ -43,8 +67,8 @@ def find_duplicates(
     Parameters
     ----------
     index : Index or another store
-    radius : int, default=2
-        Largest distance of a link in bits.
+    radius : int, optional
+        Largest distance of a link in bits; by default that of `default_radius` for codes alone.
     progress : callable, optional
         Called with (done, total) distinct codes.
 
@@ -64,29 +88,57 @@ def find_duplicates(
     ...         find_duplicates(index, radius=1)
     [Group(ids=['a', 'c', 'd'], distance=2)]
     """
-    ids = index.ids().tolist()
+    if radius is None:
+        radius = default_radius(index.bits, codes_alone=True)
+    stored = index.ids()
+    ids = stored.tolist()
     codes = index.codes(ids)
     distinct, owners = _distinct(codes)
-    number = dict(zip(ids, owners.tolist(), strict=True))
+    place = _Places(stored)
     components = np.arange(len(distinct))
-    links: list[tuple[int, int]] = []
-    for start in range(0, len(distinct), _QUERIES):
-        found, _ = index.within(distinct[start : start + _QUERIES], radius)
-        for row, near in enumerate(found, start=start):
-            # Another process may have added codes that have no number here.
-            links += [(row, number[name]) for name in near.tolist() if name in number]
-        if len(links) >= len(distinct):
-            components = connect(components, np.array(links))
+    links: list[NDArray[np.int64]] = []
+    # In random order, so that a batch finds about as many matches per query as the last one.
+    order = np.random.default_rng(0).permutation(len(distinct))
+    done, size = 0, 1
+    while done < len(order):
+        rows = order[done : done + size]
+        found, _ = index.within(distinct[rows], radius)
+        counts = [len(near) for near in found]
+        places = place(np.concatenate(found))
+        # Another process may have added codes that have no place here.
+        known = places >= 0
+        near = np.stack([np.repeat(rows, counts)[known], owners[places[known]]], axis=1)
+        links.append(near[near[:, 0] < near[:, 1]])
+        done += len(rows)
+        size = max(1, min(2 * size, _QUERIES, _MATCHES * len(rows) // max(1, sum(counts))))
+        if sum(map(len, links)) >= len(distinct) or done == len(order):
+            components = connect(components, np.concatenate(links))
             links = []
         if progress is not None:
-            progress(min(start + _QUERIES, len(distinct)), len(distinct))
-    if links:
-        components = connect(components, np.array(links))
+            progress(done, len(order))
     groups = [
         Group([ids[row] for row in rows], diameter(codes[rows]))
         for rows in members(components[owners])
     ]
     return sorted(groups, key=lambda group: -len(group.ids))
+
+
+class _Places:
+    """Find the places of ids in an array of distinct ids; -1 for other ids."""
+
+    def __init__(self, ids: NDArray[Any]) -> None:
+        self._numbers: dict[Any, int] | None = None
+        if ids.dtype.kind == "i":
+            self._order = np.argsort(ids, kind="stable")
+            self._sorted = ids[self._order]
+        else:
+            self._numbers = {name: place for place, name in enumerate(ids.tolist())}
+
+    def __call__(self, ids: NDArray[Any]) -> NDArray[np.int64]:
+        if self._numbers is not None:
+            return np.array([self._numbers.get(name, -1) for name in ids.tolist()], np.int64)
+        at = np.minimum(np.searchsorted(self._sorted, ids), len(self._sorted) - 1)
+        return np.where(self._sorted[at] == ids, self._order[at], -1)
 
 
 def connect(components: NDArray[np.int64], links: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -122,10 +174,11 @@ def connect(components: NDArray[np.int64], links: NDArray[np.int64]) -> NDArray[
 
 def members(components: NDArray[np.int64]) -> list[list[int]]:
     """Return the components of at least two rows, ordered by their first rows."""
+    several = np.flatnonzero(np.bincount(components)[components] > 1)
     rows: dict[int, list[int]] = {}
-    for row, component in enumerate(components.tolist()):
+    for row, component in zip(several.tolist(), components[several].tolist(), strict=True):
         rows.setdefault(component, []).append(row)
-    return [group for group in rows.values() if len(group) > 1]
+    return list(rows.values())
 
 
 def _distinct(codes: Codes) -> tuple[Codes, NDArray[np.int64]]:
@@ -136,7 +189,7 @@ def _distinct(codes: Codes) -> tuple[Codes, NDArray[np.int64]]:
 
 def diameter(codes: Codes) -> int:
     """Return the largest distance between two codes."""
-    distinct, _ = _distinct(codes)
+    distinct = codes if len(codes) <= _ROWS else _distinct(codes)[0]
     return max(
         int(distinct[start : start + _ROWS].hamming(distinct).max())
         for start in range(0, len(distinct), _ROWS)

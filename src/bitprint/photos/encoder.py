@@ -31,6 +31,7 @@ from bitprint.methods._store import (
     unpack_files,
 )
 from bitprint.nets import Trunk
+from bitprint.utils.devices import pick_device
 
 _FOLDER_SIZE = 256  # default side length, also of training images read from folders
 _LARGEST_SIZE = 8192
@@ -81,7 +82,13 @@ class Features:
             return as_features(ImageSet(pictures))
         if self.trunk is None:
             return gist(pictures)
-        return deep_features(pictures, self.trunk)
+        return deep_features(pictures, self._network)
+
+    @cached_property
+    def _network(self) -> Trunk:
+        """The network in its fastest form."""
+        assert self.trunk is not None
+        return self.trunk if pick_device("auto").type == "cuda" else self.trunk.frozen()
 
 
 class Encoder:
@@ -252,10 +259,25 @@ class Encoder:
         Codes
             Of length N.
         """
-        squares = np.empty((len(pictures), self.size, self.size, 3), np.uint8)
-        for row, picture in enumerate(pictures):
-            squares[row] = _square(picture, self.size)
-        return self.encode_squares(squares)
+        return self.encode_squares(self._squares(pictures))
+
+    def project(self, pictures: Sequence[Pixels]) -> NDArray[np.float32]:
+        """Return the real-valued outputs for images of any size, shape (N, bits).
+
+        A bit of the code is +1 if its output is at least 0.
+
+        Examples
+        --------
+        >>> from bitprint.methods import create
+        >>> images = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), np.uint8)
+        >>> encoder = Encoder(create("itq", bits=16).fit(ImageSet(images)))
+        >>> Codes.from_signs(encoder.project(images[:3]) >= 0) == encoder.encode(images[:3])
+        True
+        """
+        squares = self._squares(pictures)
+        return self.hasher.project(
+            ImageSet(squares) if self.features is None else self.features(squares)
+        )
 
     def encode_squares(self, pictures: Pixels) -> Codes:
         """Return the codes of square images, an array of shape (n, size, size, 3)."""
@@ -264,6 +286,12 @@ class Encoder:
         if self.features is None:
             return self.hasher.encode(ImageSet(pictures))
         return self.hasher.encode(self.features(pictures))
+
+    def _squares(self, pictures: Sequence[Pixels]) -> Pixels:
+        squares = np.empty((len(pictures), self.size, self.size, 3), np.uint8)
+        for row, picture in enumerate(pictures):
+            squares[row] = _square(picture, self.size)
+        return squares
 
     def _about(self) -> dict[str, Any]:
         return {

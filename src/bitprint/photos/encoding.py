@@ -10,17 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitprint.codes import Codes
-from bitprint.data.decoding import Progress, decode_ahead
+from bitprint.data.decoding import Progress
 from bitprint.photos.encoder import Encoder
 from bitprint.photos.files import Picture, Skipped, content_digest
 from bitprint.photos.kept import KeptFeatures
 from bitprint.photos.ledger import Ledger
+from bitprint.photos.pipeline import BATCH, compute_ahead
 
-BATCH = 64
-"""Number of images in a batch."""
 SECONDS = 4.0
 """Maximum time between writes, in seconds."""
-MOST = 8
+MOST = 128
 """Maximum number of batches per write."""
 
 Batch = TypeVar("Batch")
@@ -138,8 +137,10 @@ def _fill(
     if known:
         packed[list(known)] = encoder.hasher.encode(np.array(list(known.values()))).packed
     others = [row for row in range(len(pictures)) if row not in known]
-    for batch in decode_ahead([pictures[row].path for row in others], encoder.size, BATCH):
-        packed[[others[row] for row in batch.rows]] = encoder.encode_squares(batch.pixels).packed
+    paths = [pictures[row].path for row in others]
+    for batch in compute_ahead(paths, encoder.size, encoder.encode_squares, BATCH):
+        if batch.result is not None:
+            packed[[others[row] for row in batch.rows]] = batch.result.packed
         reasons |= {others[row]: reason for row, reason in batch.skipped.items()}
         yield others[max([*batch.rows, *batch.skipped])] + 1
     yield len(pictures)
@@ -165,8 +166,8 @@ def in_parts(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
 
     Examples
     --------
-    >>> [len(part) for part in in_parts(range(20))]
-    [8, 8, 4]
+    >>> [len(part) for part in in_parts(range(300))]
+    [128, 128, 44]
     """
     part: list[Batch] = []
     begun = monotonic()

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.data.decoding import Progress, decode_ahead
+from bitprint.data.decoding import Progress
 from bitprint.methods import create
 from bitprint.photos.encoder import Encoder, Features
-from bitprint.photos.encoding import BATCH, in_parts
+from bitprint.photos.encoding import in_parts
 from bitprint.photos.files import Picture
 from bitprint.photos.kept import KeptFeatures
+from bitprint.photos.pipeline import BATCH, compute_ahead
 
 SAMPLE = 10_000
 """Maximum number of images a model is learned from."""
@@ -79,13 +80,13 @@ def _extract(
 ) -> Iterator[tuple[list[Picture], NDArray[np.float32]]]:
     """Yield batches of images with their features; add reasons for unreadable files."""
     done = 0
-    for batch in decode_ahead([picture.path for picture in pictures], features.size, BATCH):
+    paths = [picture.path for picture in pictures]
+    for batch in compute_ahead(paths, features.size, features, BATCH):
         reasons |= {pictures[row].path: reason for row, reason in batch.skipped.items()}
-        vectors = features(batch.pixels) if batch.rows else None
         done += len(batch.rows) + len(batch.skipped)
         report(done)
-        if vectors is not None:
-            yield [pictures[row] for row in batch.rows], vectors
+        if batch.result is not None:
+            yield [pictures[row] for row in batch.rows], batch.result
 
 
 def draw(pictures: Sequence[Picture]) -> list[Picture]:

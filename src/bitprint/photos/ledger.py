@@ -165,6 +165,17 @@ def holds_pictures(index: Store) -> bool:
     return _DESCRIPTION in index.attachments(_DESCRIPTION)
 
 
+def is_own_attachment(name: str) -> bool:
+    """Return whether an attachment belongs to the collection and not to its user.
+
+    Examples
+    --------
+    >>> is_own_attachment("file//photos/tom.jpg"), is_own_attachment("note/owner")
+    (True, False)
+    """
+    return name.startswith((_FILE, _MODEL)) or name == _PLACES
+
+
 def check_holds_pictures(index: Store) -> None:
     """Raise a ValueError if an index contains no model."""
     if not holds_pictures(index):

@@ -16,6 +16,9 @@ from bitprint.data.decoding import convert_image, decode_image
 from bitprint.photos.files import named
 from bitprint.search.stores.interface import Store
 
+CANDIDATES = 100
+"""Number of nearest codes that are ordered by the real-valued outputs of the query."""
+
 _TRIES = 3
 _MANY = 1000
 
@@ -25,6 +28,8 @@ Describe = Callable[[list[Any], list[int]], Iterable[Described]]
 
 Query = str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Codes
 """An image or a code."""
+
+Outputs = NDArray[np.floating[Any]]
 
 
 class Hit(NamedTuple):
@@ -45,7 +50,13 @@ class Hit(NamedTuple):
     labels: tuple[str, ...]
 
 
-def find_hits(index: Store, codes: Codes, k: int = 10, label: str | None = None) -> list[list[Hit]]:
+def find_hits(
+    index: Store,
+    codes: Codes,
+    k: int = 10,
+    label: str | None = None,
+    outputs: Outputs | None = None,
+) -> list[list[Hit]]:
     """Return the hits of each query, nearest first.
 
     Parameters
@@ -57,6 +68,10 @@ def find_hits(index: Store, codes: Codes, k: int = 10, label: str | None = None)
         Maximum number of hits per query.
     label : str, optional
         Return only items with this label.
+    outputs : ndarray of float, shape (N, bits), optional
+        The real-valued outputs of the model for the queries. The `CANDIDATES` nearest codes, or k
+        if that is more, are ordered by their inner product with these outputs instead of by
+        Hamming distance.
 
     Returns
     -------
@@ -81,7 +96,7 @@ def find_hits(index: Store, codes: Codes, k: int = 10, label: str | None = None)
             for identifier, item, distance in zip(ids, index.items(ids), distances, strict=True)
         ]
 
-    return find_described(index, codes, k, label, describe)
+    return find_described(index, codes, k, label, describe, outputs=outputs)
 
 
 def find_described(
@@ -91,12 +106,13 @@ def find_described(
     label: str | None,
     describe: Describe[Described],
     radii: NDArray[Any] | None = None,
+    outputs: Outputs | None = None,
 ) -> list[list[Described]]:
     """Search and describe the hits; repeat the search if a hit was removed in between.
 
     Parameters
     ----------
-    index, codes, k, label
+    index, codes, k, label, outputs
         As in `find_hits`.
     describe : callable
         Called with the ids and distances of all hits; returns a description of each. It raises
@@ -106,12 +122,17 @@ def find_described(
     """
     if k > _MANY:  # a search allocates memory for k hits per query
         k = min(k, max(len(index), 1))
+    wanted = k if outputs is None else max(k, CANDIDATES)
     for tries_left in reversed(range(_TRIES)):
-        ids, distances = index.search(codes, k, label)
-        near = distances >= 0
-        if radii is not None:
-            near &= distances <= radii[:, None]
+        ids, distances = index.search(codes, wanted, label)
         try:
+            if outputs is not None:
+                order = _order(index, ids, distances, outputs)[:, :k]
+                ids = np.take_along_axis(ids, order, axis=1)
+                distances = np.take_along_axis(distances, order, axis=1)
+            near = distances >= 0
+            if radii is not None:
+                near &= distances <= radii[:, None]
             found = iter(describe(ids[near].tolist(), distances[near].tolist()))
         except ValueError:
             if not tries_left:
@@ -119,6 +140,18 @@ def find_described(
         else:
             return [list(islice(found, count)) for count in near.sum(axis=1).tolist()]
     raise AssertionError("the last try returns or raises")
+
+
+def _order(
+    index: Store, ids: NDArray[Any], distances: NDArray[np.int32], outputs: Outputs
+) -> NDArray[np.int64]:
+    """Return the order of the results of each query by the inner product of code and outputs."""
+    found = distances >= 0
+    signs = np.zeros((*ids.shape, index.bits), np.int8)
+    signs[found] = index.codes(ids[found].tolist()).signs()
+    scores = np.einsum("nkb,nb->nk", signs, outputs, dtype=np.float64)
+    scores[~found] = -np.inf
+    return np.argsort(-scores, axis=1, kind="stable")
 
 
 def read_query(query: str | os.PathLike[str] | Image.Image | NDArray[np.uint8], size: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bitprint.codes import Codes, as_codes, check_bits
 from bitprint.search.details import Item, as_items
-from bitprint.search.ids import Ids, as_ids, first_repeated, kind_of, next_ids
+from bitprint.search.ids import Ids, as_ids, first_repeated, ids_after, kind_of, largest_number
 from bitprint.search.promises import grouped
 
 MOST_BITS = 1024
@@ -29,6 +29,8 @@ def check_codes(place: object, bits: int, codes: Any) -> Codes:
 
     Arrays, torch tensors and lists of -1 and +1 are converted.
     """
+    if isinstance(codes, Codes) and codes.bits == bits:
+        return codes
     if isinstance(codes, str | os.PathLike):
         raise ValueError(
             f"{place}: expected codes, got a path; encode the image first, for example with "
@@ -72,13 +74,23 @@ def add_numbered(
     codes: Any,
     paths: Iterable[str | os.PathLike[str] | None] | None,
     labels: Iterable[Iterable[str]] | None,
+    new_ids: Callable[[int], Ids] | None = None,
 ) -> None:
-    """Add codes without ids; number them after the largest number in the index."""
+    """Add codes without ids; number them after the largest number in the index.
+
+    `new_ids` returns a number of new ids, if the index can do so without reading all ids.
+    """
     if isinstance(codes, list | tuple) and codes and isinstance(codes[0], str | int):
         raise ValueError("got ids without codes; call index.add(ids, codes)")
     codes = check_codes(index.path, index.bits, codes)
     with grouped(index):
-        index.add(next_ids(index.ids(), len(codes)), codes, paths, labels)
+        if new_ids is None:
+            ids = index.ids()
+            kind = kind_of(ids) if len(ids) else None
+            new = ids_after(largest_number(ids), len(codes), kind)
+        else:
+            new = new_ids(len(codes))
+        index.add(new, codes, paths, labels)
 
 
 def check_kind(place: object, kind: str | None, ids: Ids) -> None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from bitprint.search import details
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.file import IndexFile, IndexHeader, checksum
-from bitprint.search.ids import Ids, from_bytes, to_bytes
+from bitprint.search.id_ranges import Ranges, decode, encode
+from bitprint.search.ids import Ids
 
 _CHUNK = 65_536
 
@@ -35,7 +36,7 @@ def append(
         span = slice(start, start + _CHUNK)
         known = [] if items is None else [item for item in items[span] if item != NOTHING]
         place = (first + start, len(packed[span]), int(bool(known)))
-        blobs = (packed[span].tobytes(), to_bytes(ids[span]))
+        blobs = (packed[span].tobytes(), encode(ids[span]))
         file.db.execute(
             "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)",
             (*place, checksum(*place, *blobs), *blobs),
@@ -44,8 +45,11 @@ def append(
             details.write(file, first + start, items[span])
 
 
-def read(file: IndexFile, header: IndexHeader, start: int) -> Iterator[tuple[Chunk, Packed, Ids]]:
+def read(
+    file: IndexFile, header: IndexHeader, start: int
+) -> Iterator[tuple[Chunk, Packed, Ids | Ranges]]:
     """Yield the chunks from position `start` on, each with its packed codes and ids."""
+    unused = 2 ** (-header.bits % 8) - 1  # bits of the last byte
     rows = file.db.execute(
         "SELECT first, count, described, checksum, codes, ids FROM chunks WHERE first >= ? "
         "ORDER BY first",
@@ -56,12 +60,12 @@ def read(file: IndexFile, header: IndexHeader, start: int) -> Iterator[tuple[Chu
             raise file.damaged("a chunk of codes")
         try:
             packed = np.frombuffer(codes, np.uint8).reshape(count, -(-header.bits // 8))
-            names = from_bytes(ids, str(header.kind))
+            names = decode(ids, str(header.kind))
         except (TypeError, ValueError, AttributeError):  # invalid size or type
             raise file.damaged("the size of a chunk") from None
-        if len(packed) != count or len(names) != count:
+        if len(packed) != count or names.size != count:
             raise file.damaged("the number of ids")
-        if np.any(packed[:, -1] & (2 ** (-header.bits % 8) - 1)):
+        if unused and np.any(packed[:, -1] & unused):
             raise file.damaged("the end of a code")
         yield Chunk(first, count, bool(described)), packed, names
         start += count
@@ -69,10 +73,23 @@ def read(file: IndexFile, header: IndexHeader, start: int) -> Iterator[tuple[Chu
         raise file.damaged("the number of codes")
 
 
-def count_stored(file: IndexFile, header: IndexHeader, start: int) -> int:
-    """Count the codes from position `start` on by their stored bytes, not by the header."""
-    total = "SELECT coalesce(sum(length(codes)), 0) FROM chunks WHERE first >= ?"
-    return int(file.db.execute(total, (start,)).fetchone()[0]) // -(-header.bits // 8)
+class Stored(NamedTuple):
+    """Numbers of codes, and of irregular integer ids, whose memory can be reserved."""
+
+    codes: int
+    irregular: int
+
+
+def count_stored(file: IndexFile, header: IndexHeader, start: int) -> Stored:
+    """Count the codes and ids from position `start` on by their bytes, not by the header."""
+    totals = (
+        "SELECT coalesce(sum(length(codes)), 0), coalesce(sum(length(ids)), 0) "
+        "FROM chunks WHERE first >= ?"
+    )
+    codes, ids = file.db.execute(totals, (start,)).fetchone()
+    codes //= -(-header.bits // 8)
+    # A chunk of ranges has at least 8 codes for 24 bytes.
+    return Stored(codes, min(codes, ids // 8) if header.kind == "integer" else 0)
 
 
 def write_removed(file: IndexFile, first: int, generation: int, removed: Flags) -> None:
@@ -100,7 +117,9 @@ def read_removed(
         yield first, np.unpackbits(np.frombuffer(bitmap, np.uint8))
 
 
-def rewrite(file: IndexFile, header: IndexHeader, chunks: Sequence[Chunk], alive: Flags) -> None:
+def rewrite(
+    file: IndexFile, header: IndexHeader, chunks: Sequence[Chunk], alive: Flags | None
+) -> None:
     """Rewrite the live codes in order as full chunks, and drop the removed codes.
 
     One pass is enough: codes only move towards the front, and each chunk is deleted before its
@@ -129,12 +148,14 @@ class _Part(NamedTuple):
     items: list[Item]
 
 
-def _take(file: IndexFile, header: IndexHeader, chunk: Chunk, alive: Flags) -> _Part:
+def _take(file: IndexFile, header: IndexHeader, chunk: Chunk, alive: Flags | None) -> _Part:
     """Delete a chunk and return its live codes."""
     first, size, described = chunk
     _, packed, ids = next(read(file, header, first))
     items = details.read(file, first, size) if described else [NOTHING] * size
     file.db.execute("DELETE FROM chunks WHERE first = ?", (first,))
     file.db.execute("DELETE FROM details WHERE first >= ? AND first < ?", (first, first + size))
-    kept = np.flatnonzero(alive[first : first + size])
+    if isinstance(ids, Ranges):
+        ids = ids.ids(header.kind)
+    kept = np.arange(size) if alive is None else np.flatnonzero(alive[first : first + size])
     return _Part(packed[kept], ids[kept], [items[row] for row in kept])

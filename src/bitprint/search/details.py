@@ -185,12 +185,13 @@ def labeled(file: IndexFile, chunks: Iterable[tuple[int, int]], label: str) -> N
 
 
 def names_in_use(
-    file: IndexFile, chunks: Iterable[tuple[int, int]], alive: NDArray[np.uint8]
+    file: IndexFile, chunks: Iterable[tuple[int, int]], alive: NDArray[np.uint8] | None
 ) -> set[str]:
-    """Return the labels of the live codes; `alive` has one flag per position."""
+    """Return the labels of the live codes; `alive` has one flag per position, None means all 1."""
     names: set[str] = set()
     for known, owners, numbers in _read_labels(file, chunks):
-        names.update(known[number] for number in np.unique(numbers[alive[owners] == 1]))
+        used = numbers if alive is None else numbers[alive[owners] == 1]
+        names.update(known[number] for number in np.unique(used))
     return names
 
 

@@ -9,13 +9,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bitprint.search.kernels import count_within, place_within, scan_nearest
+from bitprint.search.kernels import (
+    MOST_QUERIES,
+    collect_within,
+    place_within,
+    scan_nearest,
+    scan_within,
+)
 from bitprint.utils.parallel import on_every_core, thread_count
 from bitprint.utils.words import Words
 
 _QUERIES = 128  # queries per pass over the database
 _FEW = 32  # with fewer queries per core, a scan is memory-bound and the database is split instead
 _SMALL = 1 << 22  # fewer comparisons take less time than starting threads
+_NO_MARKS = np.empty(0, np.uint8)
 
 
 def nearest(
@@ -54,19 +61,25 @@ def nearest(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     queries, planes, marks = check_arrays(queries, planes, count, alive)
-    cores = thread_count()
+    positions = np.empty((len(queries), k), np.int64)
+    distances = np.empty((len(queries), k), np.int32)
 
-    def scan(rows: slice, codes: slice) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        return scan_nearest(queries[rows], planes, marks, codes.start, codes.stop, k)
+    def scan(rows: slice) -> None:
+        found = positions[rows], distances[rows]
+        scan_nearest(queries[rows], planes, marks, 0, count, k, *found)
 
-    all_queries, all_codes = slice(0, len(queries)), slice(0, count)
+    def scan_part(codes: slice) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        found = np.empty_like(positions), np.empty_like(distances)
+        scan_nearest(queries, planes, marks, codes.start, codes.stop, k, *found)
+        return found
+
     if len(queries) * count <= _SMALL:
-        return scan(all_queries, all_codes)
-    if len(queries) < _FEW * cores:
-        return _merge(on_every_core(lambda codes: scan(all_queries, codes), count, count), k)
-    parts = on_every_core(lambda rows: scan(rows, all_codes), len(queries), _QUERIES)
-    positions, distances = zip(*parts, strict=True)
-    return np.concatenate(positions), np.concatenate(distances)
+        scan_nearest(queries, planes, marks, 0, count, k, positions, distances)
+    elif (cores := thread_count()) > 1 and len(queries) < _FEW * cores:
+        return _merge(on_every_core(scan_part, count, count), k)
+    else:
+        on_every_core(scan, len(queries), _QUERIES)
+    return positions, distances
 
 
 def within(
@@ -74,8 +87,8 @@ def within(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """Find all codes within Hamming distance `radius` of each query.
 
-    A first scan counts the matches by distance, which gives the output offset of each match; a
-    second scan writes the matches. `queries`, `planes`, `count` and `alive` are those of `nearest`.
+    A scan stores the matches and counts them by distance, which gives the output offset of each
+    match. `queries`, `planes`, `count` and `alive` are those of `nearest`.
 
     Returns
     -------
@@ -98,35 +111,40 @@ def within(
         raise ValueError(f"radius must be at least 0, got {radius}")
     queries, planes, marks = check_arrays(queries, planes, count, alive)
     radius = min(radius, 64 * len(planes))
+    if len(queries) <= MOST_QUERIES:
+        return _within(queries, planes, marks, count, radius)
+    parts = [
+        _within(queries[first : first + MOST_QUERIES], planes, marks, count, radius)
+        for first in range(0, len(queries), MOST_QUERIES)
+    ]
+    offsets, positions, distances = zip(*parts, strict=True)
+    sizes = np.concatenate([np.diff(ends) for ends in offsets])
+    return np.cumsum([0, *sizes]), np.concatenate(positions), np.concatenate(distances)
 
-    def count_matches(codes: slice) -> tuple[slice, NDArray[np.int64]]:
-        return codes, count_within(queries, planes, marks, codes.start, codes.stop, radius)
 
-    small = len(queries) * count <= _SMALL
-    whole = slice(0, count)
-    parts = [count_matches(whole)] if small else on_every_core(count_matches, count, count)
-    counts = np.stack([counted for _, counted in parts], axis=2)  # (Q, radius + 1, parts)
+def _within(
+    queries: Words, planes: Words, marks: NDArray[np.uint8], count: int, radius: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    """Find the codes of at most `MOST_QUERIES` queries."""
+    if len(queries) * count <= _SMALL or thread_count() == 1:
+        return scan_within(queries, planes, marks, 0, count, radius)
+
+    def collect(codes: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return collect_within(queries, planes, marks, codes.start, codes.stop, radius)
+
+    keys, counted = zip(*on_every_core(collect, count, count), strict=True)
+    counts = np.stack(counted, axis=2)  # (Q, radius + 1, parts)
     ends = np.cumsum(counts.ravel()).reshape(counts.shape)
     cursors = np.ascontiguousarray(np.moveaxis(ends - counts, 2, 0))
     offsets = np.concatenate([[0], ends[:, -1, -1]])
     positions = np.empty(offsets[-1], np.int64)
     distances = np.empty(offsets[-1], np.int32)
 
-    def place(chosen: slice) -> None:
-        for part in range(chosen.start, chosen.stop):
-            codes = parts[part][0]
-            place_within(
-                queries,
-                planes,
-                marks,
-                codes.start,
-                codes.stop,
-                cursors[part],
-                positions,
-                distances,
-            )
+    def place(parts: slice) -> None:
+        for part in range(parts.start, parts.stop):
+            place_within(keys[part], cursors[part], positions, distances)
 
-    on_every_core(place, len(parts), 1)
+    on_every_core(place, len(keys), 1)
     return offsets, positions, distances
 
 
@@ -135,6 +153,9 @@ def warm_up() -> None:
     word = np.zeros((1, 1), np.uint64)
     nearest(word, word, 1, 1, None)
     within(word, word, 1, 0, None)
+    queries, planes, marks = check_arrays(word, word, 1, None)
+    keys, counts = collect_within(queries, planes, marks, 0, 1, 0)
+    place_within(keys, counts - 1, np.empty(1, np.int64), np.empty(1, np.int32))
 
 
 def check_arrays(
@@ -144,7 +165,7 @@ def check_arrays(
 
     The compiled loops do not check bounds, and Numba compiles them again for writeable arrays.
     """
-    marks = np.empty(0, np.uint8) if alive is None else alive
+    marks = _NO_MARKS if alive is None else alive
     if queries.shape[1] != len(planes):
         raise ValueError(
             f"queries have {queries.shape[1]} words, but codes have {len(planes)} words"
@@ -160,7 +181,7 @@ def check_arrays(
 def _frozen(array: NDArray) -> NDArray:
     """Return a contiguous, read-only view; copy the array only if it is not contiguous."""
     view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 

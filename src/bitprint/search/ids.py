@@ -1,8 +1,8 @@
-"""Ids of an index: validation, serialization and lookup of positions."""
+"""Ids of an index: validation and serialization."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ def as_ids(ids: IdList) -> Ids:
     """
     if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "i":
         return ids.astype(np.int64)
+    if isinstance(ids, range) and ids:
+        return _as_integers(ids)
     if isinstance(ids, str | bytes):
         raise ValueError(f"ids must be a list of integers or strings, got the single {ids!r}")
     values: list[Any] = list(ids)
@@ -37,32 +39,42 @@ def as_ids(ids: IdList) -> Ids:
         array[:] = [str(value) for value in values]
         return array
     if all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values):
-        try:
-            return np.array([int(value) for value in values], np.int64)
-        except OverflowError:
-            raise ValueError("integer ids must be between -2**63 and 2**63 - 1") from None
+        return _as_integers(values)
     raise ValueError("ids must be all integers or all strings")
 
 
-def next_ids(ids: Ids, count: int) -> Ids:
-    """Return `count` consecutive numbers after the largest number in `ids`, of the same kind.
+def _as_integers(values: Sequence[Any]) -> Ids:
+    try:
+        return np.fromiter(map(int, values), np.int64, len(values))
+    except OverflowError:
+        raise ValueError("integer ids must be between -2**63 and 2**63 - 1") from None
 
-    For empty `ids`, the numbers are strings that start at "0".
+
+def largest_number(ids: Ids) -> int:
+    """Return the largest number among ids, at least -1; strings can be decimal numbers.
 
     Examples
     --------
-    >>> next_ids(as_ids(["0", "cat", "7"]), 2).tolist(), next_ids(as_ids([]), 2).tolist()
-    (['8', '9'], ['0', '1'])
-    >>> next_ids(as_ids([3, -5]), 2).tolist()
-    [4, 5]
+    >>> largest_number(as_ids(["0", "cat", "7"])), largest_number(as_ids([-3]))
+    (7, -1)
     """
-    if len(ids) and kind_of(ids) == "integer":
-        first = max(int(ids.max()), -1) + 1
-        return as_ids(range(first, first + count))
+    if kind_of(ids) == "integer":
+        return max(int(ids.max(initial=-1)), -1)
     # int() refuses strings of more than 4,300 digits.
     numbers = (int(i) for i in ids if i.isdecimal() and i.isascii() and len(i) < 1000)
-    first = max(numbers, default=-1) + 1
-    return as_ids([str(number) for number in range(first, first + count)])
+    return max(numbers, default=-1)
+
+
+def ids_after(largest: int, count: int, kind: str | None) -> Ids:
+    """Return `count` consecutive numbers after `largest`, as strings unless the kind is "integer".
+
+    Examples
+    --------
+    >>> ids_after(7, 2, "string").tolist(), ids_after(-1, 2, "integer").tolist()
+    (['8', '9'], [0, 1])
+    """
+    numbers = range(largest + 1, largest + 1 + count)
+    return as_ids(numbers if kind == "integer" else [str(number) for number in numbers])
 
 
 def kind_of(ids: Ids) -> str:
@@ -100,53 +112,8 @@ def first_repeated(ids: Ids) -> object:
                 return value
             seen.add(value)
         return None
+    if np.all(ids[1:] > ids[:-1]):
+        return None
     ordered = np.sort(ids)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     return int(repeated[0]) if len(repeated) else None
-
-
-class IntegerLookup:
-    """Positions of integer ids in sorted runs, 16 bytes per id.
-
-    Each run is at least twice as long as the next. The number of runs is therefore logarithmic,
-    and each id is merged only a logarithmic number of times, even for small batches.
-    """
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[Ids, Positions]] = []
-
-    def extend(self, ids: Ids, first: int) -> None:
-        """Add ids at the positions `first`, `first + 1`, and so on."""
-        if not len(ids):
-            return
-        positions = np.arange(first, first + len(ids))
-        while self._runs and len(self._runs[-1][0]) < 2 * len(ids):
-            older = self._runs.pop()
-            ids = np.concatenate([older[0], ids])
-            positions = np.concatenate([older[1], positions])
-        order = np.argsort(ids, kind="stable")
-        self._runs.append((ids[order], positions[order]))
-
-    def find(self, ids: Ids) -> Positions:
-        """Return the last position of each id, or -1."""
-        found = np.full(len(ids), -1, np.int64)
-        for known, positions in self._runs:
-            places = np.searchsorted(known, ids, side="right") - 1
-            hits = (places >= 0) & (known[places] == ids)
-            found[hits] = positions[places[hits]]
-        return found
-
-
-class StringLookup:
-    """Positions of string ids, in a dictionary."""
-
-    def __init__(self) -> None:
-        self._positions: dict[str, int] = {}
-
-    def extend(self, ids: Ids, first: int) -> None:
-        """Add ids at the positions `first`, `first + 1`, and so on."""
-        self._positions.update(zip(ids, range(first, first + len(ids)), strict=True))
-
-    def find(self, ids: Ids) -> Positions:
-        """Return the last position of each id, or -1."""
-        return np.fromiter((self._positions.get(i, -1) for i in ids), np.int64, len(ids))

@@ -43,10 +43,13 @@ class Index(Closable):
     never leaves a partial change. Any number of processes and threads can search while one writes.
     Each search sees the data committed before it started. Other writers wait.
 
-    An open index takes 8 bytes of memory per code and started 64 bits, plus 9 bytes per code for
-    the id and a flag, plus the Python strings if ids are strings (about 50 bytes plus their
-    length). The first `add`, `remove` or `items` builds an id lookup of 16 more bytes per code, or
-    about 100 for strings. From half a million codes on, searches build tables of substrings
+    An open index takes 8 bytes of memory per code and started 64 bits, and a file the bytes of the
+    codes. Ids that are ascending or descending ranges of integers, such as 0 to N-1, or of decimal
+    strings, such as those of `index.add(codes)`, take no memory and no file space. Other integers
+    take 8 bytes, other strings 8 bytes plus the Python string (about 50 bytes plus its length).
+    For these ids the first `add`, `remove` or `items` builds a lookup of 12 bytes per integer or
+    about 100 per string. After a code is replaced or removed, each code takes 1 byte for a flag.
+    From half a million codes on, searches build tables of substrings
     (multi-index hashing) when these save time. The results are the same. The tables take 4 to 8
     bytes per code for each started log2(N) bits, for example 15 bytes per code for ten million
     codes of 64 bits.
@@ -183,8 +186,7 @@ class Index(Closable):
             Unique ids. The first batch determines whether the index has integer or string ids.
             Without ids, `index.add(codes)` numbers the codes consecutively, starting after the
             largest number among the ids of the index, or at 0. The numbers are strings ("0", "1",
-            ...), or integers in an index with integer ids; `index.ids()[-N:]` returns them. Each
-            such call reads all ids of the index.
+            ...), or integers in an index with integer ids; `index.ids()[-N:]` returns them.
         codes : Codes, or array_like of -1 and +1, shape (N, bits)
             Codes of the length of the index.
         paths : iterable of str, path or None, length N, optional
@@ -205,7 +207,8 @@ class Index(Closable):
         ([['cat.jpg']], ['0', '1', 'cat.jpg'])
         """
         if ids is None or codes is None:
-            add_numbered(self, codes if ids is None else ids, paths, labels)
+            given = codes if ids is None else ids
+            add_numbered(self, given, paths, labels, self._mirror.next_ids)
             return
         new, codes, items = check_batch(self.path, self.bits, ids, codes, paths, labels)
         if len(new):
@@ -299,7 +302,9 @@ class Index(Closable):
             )
         else:
             positions, distances = self._multi_index.nearest(queries, stored, k, label)
-        return Matches(stored.ids_at(positions), distances)
+        # All queries have the same number of neighbors.
+        complete = positions.size and positions.item(-1) >= 0
+        return Matches(stored.ids[positions] if complete else stored.ids_at(positions), distances)
 
     def _search_projected(self, projections: ArrayLike, k: int, label: str | None) -> ScoredMatches:
         queries = check_projections(projections, self.bits, self.path)
@@ -336,7 +341,7 @@ class Index(Closable):
         stored = self._mirror.snapshot(label)
         queries = as_words(codes.packed)
         offsets, positions, distances = self._multi_index.within(queries, stored, radius)
-        return split_matches(offsets, stored.ids_at(positions), distances)
+        return split_matches(offsets, stored.ids[positions], distances)
 
     def items(self, ids: IdList) -> list[Item]:
         """Return the path and the labels of each id, in order."""
@@ -344,8 +349,7 @@ class Index(Closable):
 
     def ids(self) -> NDArray[Any]:
         """Return the ids of all codes in insertion order: int64, or strings."""
-        stored = self._mirror.snapshot(None)
-        return stored.ids.copy() if stored.alive is None else stored.ids[stored.alive == 1]
+        return self._mirror.ids()
 
     def codes(self, ids: IdList) -> Codes:
         """Return the code of each id, in order."""

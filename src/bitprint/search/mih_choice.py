@@ -31,8 +31,8 @@ _PAIRS = 64, 2048  # sampled codes, compared with each other to estimate bucket 
 
 # Nanoseconds on one core of an AMD EPYC, measured as processor time of searches in 10M codes of 64
 # bits. Exceptions: _FOLLOW is from a loop over codes in the cache, _QUERY is a guess.
-_SCAN = 0.09  # compare one word of a code with one query
-_READ = 0.18  # load one word of a code from memory, for all queries
+_SCAN = 0.04  # compare one word of a code with one query
+_READ = 0.19  # load one word of a code from memory, for all queries
 _FOLLOW = 1.5  # compare one word of a code that is not in the tables
 _WORK = 18.0  # one unit of work: compare a code at a random position
 _QUERY = 5_000.0  # fixed cost per query
@@ -108,10 +108,9 @@ class MultiIndex:
         planes, count, alive = snapshot.planes, snapshot.count, snapshot.alive
         if plan:
             work = plan.work[min(radius, len(plan.work) - 1) :][:1]
-            # `flat.within` scans the codes twice.
-            tables = plan.tables_for(len(queries), snapshot, work, passes=2)
+            tables = plan.tables_for(len(queries), snapshot, work)
             if tables:
-                budget = plan.budget(len(queries), passes=2)
+                budget = plan.budget(len(queries))
                 return mih.within(tables, queries, planes, count, radius, alive, budget)
         return flat.within(queries, planes, count, radius, alive)
 
@@ -165,12 +164,12 @@ class _TablePlan:
         tail = snapshot.count - self._covered
         return self._planes() is snapshot.planes and tail * _TAIL <= self._covered
 
-    def budget(self, queries: int, passes: int = 1) -> int:
+    def budget(self, queries: int) -> int:
         """Return the work per query that takes as much core time as a scan."""
-        return int(self._scan(queries, passes) * thread_count() / queries / _WORK)
+        return int(self._scan(queries) * thread_count() / queries / _WORK)
 
     def tables_for(
-        self, queries: int, snapshot: Snapshot, work: NDArray[np.float64], passes: int = 1
+        self, queries: int, snapshot: Snapshot, work: NDArray[np.float64]
     ) -> SubstringTables | None:
         """Return tables if they are faster than a scan; build them if that saves time overall.
 
@@ -178,7 +177,7 @@ class _TablePlan:
         """
         if not queries or snapshot.count < self._covered:
             return None
-        scan, budget = self._scan(queries, passes), self.budget(queries, passes)
+        scan, budget = self._scan(queries), self.budget(queries)
         tail = _FOLLOW * self._words * (snapshot.count - self._covered)
         each = _QUERY + tail + _WORK * np.minimum(work, budget).sum() / len(work)
         probing = each * -(-queries // thread_count())
@@ -199,9 +198,9 @@ class _TablePlan:
         """Bytes of the tables."""
         return 0 if self._tables is None else sum(part.nbytes for part in self._tables)
 
-    def _scan(self, queries: int, passes: int) -> float:
+    def _scan(self, queries: int) -> float:
         """Return the estimated time of a scan in nanoseconds."""
-        words = passes * self._covered * self._words / thread_count()
+        words = self._covered * self._words / thread_count()
         return words * (_SCAN * queries + _READ)
 
 

@@ -19,7 +19,7 @@ from bitprint.search.closing import on_error
 from bitprint.search.details import NOTHING, Item
 from bitprint.search.errors import is_closed, no_such_id
 from bitprint.search.file import IndexFile, IndexHeader
-from bitprint.search.ids import Ids, Positions, kind_of
+from bitprint.search.ids import Ids, Positions, ids_after, kind_of
 from bitprint.search.memory import Memory, Snapshot
 from bitprint.search.records import Records
 
@@ -36,6 +36,7 @@ class Mirror:
     _memory: Memory
     _generation: int  # of the memory
     _data_version: int  # of the file when the memory was last updated
+    _commit_state: bytes | None  # of the file before the memory was last updated
     _labels: dict[str, NDArray[np.uint8]]
 
     def __init__(self, path: Path, timeout: float) -> None:
@@ -102,7 +103,7 @@ class Mirror:
                 )
             with self._writing() as header:
                 chunks.rewrite(self._file, header, self._memory.chunks, self._memory.alive)
-                if header.record:
+                if header.record and self._memory.alive is not None:
                     record_rows.rewrite(self._file, self._memory.alive)
                 self._write_next_header(compacted=header.generation + 1, total=header.live)
             self._file.merge_log()
@@ -138,6 +139,18 @@ class Mirror:
         """Return the attachments whose names start with `prefix`."""
         with self._lock, self._reading():
             return attachments.read(self._file, self.header, prefix)
+
+    def ids(self) -> Ids:
+        """Return the ids of the codes that are not removed, in insertion order."""
+        with self._lock:
+            self._refresh()
+            return self._memory.live_ids()
+
+    def next_ids(self, count: int) -> Ids:
+        """Return `count` new numbers as ids, after the largest number in the index."""
+        with self._lock:
+            self._refresh()
+            return ids_after(self._memory.largest_number(), count, self.header.kind)
 
     def packed(self, ids: Ids) -> chunks.Packed:
         """Return the packed codes of ids."""
@@ -201,14 +214,16 @@ class Mirror:
     def _mark_removed(self, positions: Positions) -> None:
         if not len(positions):
             return
-        removed = 1 - self._memory.alive
-        removed[positions] = 1
-        firsts = np.array([chunk.first for chunk in self._memory.chunks])
-        for number in np.unique(np.searchsorted(firsts, positions, side="right") - 1):
-            first, size, _ = self._memory.chunks[number]
-            chunks.write_removed(
-                self._file, first, self.header.generation + 1, removed[first : first + size]
-            )
+        positions, memory = np.sort(positions), self._memory
+        firsts = np.array([chunk.first for chunk in memory.chunks])
+        numbers = np.searchsorted(firsts, positions, side="right") - 1
+        for number, start, count in zip(
+            *np.unique(numbers, return_index=True, return_counts=True), strict=True
+        ):
+            first, size, _ = memory.chunks[number]
+            removed = memory.removed(first, size)
+            removed[positions[start : start + count] - first] = 1
+            chunks.write_removed(self._file, first, self.header.generation + 1, removed)
 
     def _write_next_header(self, **changes: Any) -> None:
         generation = self.header.generation + 1
@@ -237,13 +252,17 @@ class Mirror:
             self._reset()
 
     def _refresh(self) -> None:
-        """Load the changes of other writers; takes microseconds if there are none."""
+        """Load the changes of other writers; takes a microsecond if there are none."""
         self._check_open()
+        state = self._file.commit_state()
+        if state is not None and state == self._commit_state:
+            return
         version = self._file.data_version()
         if version != self._data_version:
             with self._reading():
                 pass
             self._data_version = version
+        self._commit_state = state
 
     def _update(self) -> None:
         """Load what has changed in the file since the generation of the memory."""
@@ -255,7 +274,7 @@ class Mirror:
             known, memory = 0, Memory(header.bits, header.kind)
         # If loading fails midway, the next call starts over.
         self._reset()
-        memory.reserve(memory.count + chunks.count_stored(self._file, header, memory.count))
+        memory.reserve(chunks.count_stored(self._file, header, memory.count))
         for chunk, packed, ids in chunks.read(self._file, header, memory.count):
             memory.append(chunk, packed, ids)
         memory.mark_removed(list(chunks.read_removed(self._file, known, memory.chunks)))
@@ -266,6 +285,7 @@ class Mirror:
     def _reset(self) -> None:
         self._generation = -1
         self._data_version = -1
+        self._commit_state = None
         self._memory = Memory(self.header.bits, self.header.kind)
         self._labels = {}
 

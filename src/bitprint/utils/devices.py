@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 
@@ -44,3 +47,26 @@ def pick_device(name: str | torch.device) -> torch.device:
             "which are numbered from cuda:0"
         )
     return device
+
+
+@contextmanager
+def one_thread_per_worker() -> Iterator[int]:
+    """Let threads that start within a block use one thread of torch each.
+
+    Yields
+    ------
+    int
+        The number of threads that torch used before, for a pool of as many workers.
+
+    Examples
+    --------
+    >>> with one_thread_per_worker() as workers:
+    ...     workers >= 1, torch.get_num_threads()
+    (True, 1)
+    """
+    workers = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield workers
+    finally:
+        torch.set_num_threads(workers)

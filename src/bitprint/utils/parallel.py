@@ -58,7 +58,7 @@ def on_every_core(work: Callable[[slice], Result], count: int, most: int) -> lis
     threads = thread_count()
     size = max(1, min(most, -(-count // threads)))
     slices = [slice(start, min(start + size, count)) for start in range(0, count, size)]
-    if len(slices) <= 1:
+    if threads == 1 or len(slices) <= 1:
         return [work(rows) for rows in slices]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, slices))

@@ -11,13 +11,20 @@ Words = NDArray[np.uint64]
 def as_words(packed: NDArray[np.uint8]) -> Words:
     """Return packed rows, (N, B) bytes, as (N, W) words, padded with zeros.
 
+    Rows of whole words are returned without copying them.
+
     Examples
     --------
     >>> as_words(np.full((5, 9), 255, np.uint8)).shape
     (5, 2)
     """
-    padding = -packed.shape[1] % 8
-    return np.pad(packed, ((0, 0), (0, padding))).view(np.uint64)
+    rows, width = packed.shape
+    if width % 8 == 0 and width:
+        words = np.ascontiguousarray(packed).view(np.uint64)
+        return words if words.flags.aligned else words.copy()
+    padded = np.zeros((rows, -(-width // 8) * 8), np.uint8)
+    padded[:, :width] = packed
+    return padded.view(np.uint64)
 
 
 def as_planes(packed: NDArray[np.uint8]) -> Words:

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from bitprint.search.checks import check_kind, check_length
 from bitprint.search.closing import Closable, on_error
-from bitprint.search.ids import IdList, Ids, as_ids, first_repeated, kind_of, next_ids
+from bitprint.search.ids import (
+    IdList,
+    Ids,
+    as_ids,
+    first_repeated,
+    ids_after,
+    kind_of,
+    largest_number,
+)
 from bitprint.search.index import Index
 from bitprint.utils.arguments import check_whole
 from bitprint.vectors.checking import Vectors, check_metric
@@ -364,7 +372,9 @@ class VectorIndex(Closable):
 
     def _numbers(self, count: int) -> Ids:
         known = self.index.ids()
-        return next_ids(known, count) if len(known) else np.arange(count)
+        if not len(known):
+            return np.arange(count)
+        return ids_after(largest_number(known), count, kind_of(known))
 
 
 def _padded(ids: Ids, similarities: Vectors, k: int) -> Neighbors:

@@ -1,4 +1,4 @@
-"""The model that is included in Bitprint."""
+"""The models that are included in Bitprint."""
 
 import shutil
 
@@ -10,13 +10,16 @@ from bitprint.methods._store import PUBLISHED, find_model, read_description
 from bitprint.photos import Photos
 from bitprint.photos.encoder import Encoder
 
+MODELS = {"coco-64": 64, "photos-256": 256}
 
-def test_it_is_loaded_by_name_from_anywhere(tmp_path, monkeypatch):
+
+@pytest.mark.parametrize(("name", "bits"), MODELS.items())
+def test_they_are_loaded_by_name_from_anywhere(name, bits, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    hasher = bp.load("coco-64")
+    hasher = bp.load(name)
     features = np.random.default_rng(0).standard_normal((50, 1280)).astype(np.float32)
     codes = hasher.encode(features)
-    assert (len(codes), codes.bits) == (50, 64)
+    assert (len(codes), codes.bits) == (50, bits)
     assert len(np.unique(codes.packed, axis=0)) > 40
 
 
@@ -37,16 +40,18 @@ def test_only_the_name_selects_the_included_model(name, tmp_path, monkeypatch):
         bp.load(name)
 
 
-def test_about_describes_the_training():
-    about = read_description("coco-64")["about"]
+@pytest.mark.parametrize("name", MODELS)
+def test_about_describes_the_training(name):
+    about = read_description(name)["about"]
     assert (about["data"], about["features"]) == ("coco14k", "efficientnet-lite0")
-    assert {file.name for file in (PUBLISHED / "coco-64").iterdir()} == {
+    assert {file.name for file in (PUBLISHED / name).iterdir()} == {
         "model.json",
         "model.safetensors",
     }
 
 
-def test_pictures_are_indexed_and_found_without_training(tmp_path):
+@pytest.mark.parametrize("name", MODELS)
+def test_pictures_are_indexed_and_found_without_training(name, tmp_path):
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -54,7 +59,7 @@ def test_pictures_are_indexed_and_found_without_training(tmp_path):
         coarse = rng.integers(0, 256, (4, 4, 3), np.uint8)
         picture = Image.fromarray(coarse).resize((80, 60), Image.Resampling.NEAREST)
         picture.save(tmp_path / f"{number}.png")
-    with Photos.create(tmp_path / "photos.bp", Encoder.load("coco-64")) as photos:
+    with Photos.create(tmp_path / "photos.bp", Encoder.load(name)) as photos:
         photos.add(tmp_path)
         with Image.open(tmp_path / "2.png") as picture:
             codes = photos.encoder.encode([np.asarray(picture)])
