@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from bitprint.methods._base import FeatureHasher
 from bitprint.methods._registry import register_method
 from bitprint.methods.anchors import choose_anchors, rbf, squared_distances
 from bitprint.supervision import similarity
+from bitprint.utils.parallel import thread_count
 
 Floats = NDArray[np.float64]
 
 _STEPS, _HALVINGS = 500, 50  # maximum number of steps per bit, and of halvings per step
 _TOLERANCE = 1e-2  # stop at this change of the smooth objective per row
-_DESCENT = 20_000  # maximum number of rows of the gradient steps, the slowest part
 _ROWS = 2048  # converted to float64 at a time
 
 
@@ -50,10 +52,6 @@ class KSH(FeatureHasher):
         method uses this number of random rows only.
     seed : int
         Seed of the anchors and of the random rows.
-
-    Notes
-    -----
-    The gradient steps use at most 20,000 random rows. Everything else uses all rows.
 
     Examples
     --------
@@ -99,8 +97,7 @@ class KSH(FeatureHasher):
         kernel -= self.mean_
         phi = kernel.astype(np.float32)
         del distances, kernel
-        some = np.sort(rng.permutation(len(phi))[:_DESCENT])
-        self.projections_ = learn(phi, labels, self.bits, some)
+        self.projections_ = learn(phi, labels, self.bits)
 
     def _project(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         kernel = rbf(features.astype(float), self.anchors_.astype(float), self.variance_)
@@ -127,22 +124,24 @@ class Residual:
         self._member = csr_array((np.ones(len(labels)), (rows, member.ravel())), shape)
         self._sums = csr_array(self._member.T)
         self._similar = bits * (2.0 * similarity(sets, sets) - 1)
-        self._codes = np.empty((len(labels), bits), order="F")
+        # H in two orders, so that all products read it along its rows.
+        self._by_bit = np.empty((bits, len(labels)), np.int8)
+        self._by_row = np.empty((len(labels), bits), np.int8)
         self._count = 0
 
     @property
     def codes(self) -> Floats:
         """H, the previous bits, shape (l, k)."""
-        return self._codes[:, : self._count]
+        return self._by_bit[: self._count].T.astype(float)
 
-    def __matmul__(self, right: Floats) -> Floats:
+    def __matmul__(self, vector: Floats) -> Floats:
         """Return R times a vector (l,)."""
-        product: Any = self._member @ (self._similar @ (self._sums @ right))
-        return np.asarray(product - self.codes @ (self.codes.T @ right))
+        product: Any = self._member @ (self._similar @ (self._sums @ vector))
+        return np.asarray(product - _times_signs(self._by_row, self._agreement(vector)))
 
     def form(self, vector: Floats) -> float:
         """Return ``v' R v`` for a vector v, shape (l,)."""
-        sums, agreement = self._sums @ vector, self.codes.T @ vector
+        sums, agreement = self._sums @ vector, self._agreement(vector)
         return float(sums @ (self._similar @ sums) - agreement @ agreement)
 
     def between(self, phi: NDArray) -> Floats:
@@ -155,27 +154,28 @@ class Residual:
 
     def subtract(self, bit: Floats) -> None:
         """Subtract another bit h, shape (l,): R - h h'."""
-        self._codes[:, self._count] = bit
+        self._by_bit[self._count] = bit
+        self._by_row[:, self._count] = bit
         self._count += 1
 
+    def _agreement(self, vector: Floats) -> Floats:
+        """Return ``H' v``, shape (k,)."""
+        product: Floats = _times_signs(self._by_bit[: self._count], vector)
+        return product
 
-def learn(phi: NDArray, labels: NDArray, bits: int, some: NDArray[np.int64]) -> Floats:
+
+def learn(phi: NDArray, labels: NDArray, bits: int) -> Floats:
     """Return A, shape (m, K), computed column by column.
 
     Parameters
     ----------
     phi : ndarray of float32 or float64, shape (l, m)
-        Phi. The gradient steps read it twice, so float32 halves their time; all other products are
-        computed in float64.
+        Phi. The gradient steps use a rounded copy; all other products are computed in float64.
     labels : ndarray, shape (l,) or (l, c)
     bits : int
         K.
-    some : ndarray of int64, shape (n,)
-        Row numbers for the gradient steps. Everything else uses all rows: the start of the steps,
-        the decision whether their result is better, and the residual.
     """
-    residual, of_some = Residual(labels, bits), Residual(labels[some], bits)
-    phi_of_some = phi if len(some) == len(phi) else phi[some]
+    residual, kernel = Residual(labels, bits), Kernel(phi)
     gram = np.zeros((phi.shape[1], phi.shape[1]))
     for rows in _blocks(len(phi)):
         block = phi[rows].astype(float)
@@ -185,15 +185,12 @@ def learn(phi: NDArray, labels: NDArray, bits: int, some: NDArray[np.int64]) -> 
     projections = []
     for _ in range(bits):
         start = spectral_start(quadratic, gram, len(phi))
-        # In one thread: on busy cores, threads wait for each other 1,000 times.
-        with threadpool_limits(1, user_api="blas"):
-            smooth = accelerated_descent(phi_of_some, of_some, start)
+        smooth = accelerated_descent(kernel, residual, start)
         first, second = (_sign(product(phi, point)) for point in (start, smooth))
         better = residual.form(second) > residual.form(first)
         bit = second if better else first
         projections.append(smooth if better else start)
         residual.subtract(bit)
-        of_some.subtract(bit[some])
         correlation = transposed_product(phi, bit)
         quadratic -= np.outer(correlation, correlation)
     return np.column_stack(projections)
@@ -224,14 +221,84 @@ def smooth_objective(outputs: Floats, residual: Residual) -> tuple[float, Floats
     return -float(v @ product), -product * (1 - v**2)
 
 
-def accelerated_descent(phi: NDArray, residual: Residual, start: Floats) -> Floats:
+class Kernel:
+    """Phi for the gradient steps, which read it twice each: rounded to 16 bits, in two orders.
+
+    Parameters
+    ----------
+    phi : ndarray, shape (l, m)
+        Phi, exact.
+    """
+
+    def __init__(self, phi: NDArray) -> None:
+        self.phi = phi
+        largest = float(np.abs(phi).max())
+        self._unit = largest / np.iinfo(np.int16).max or 1.0
+        self._rows = np.empty(phi.shape, np.int16)
+        for rows in _blocks(len(phi)):
+            self._rows[rows] = np.rint(phi[rows] / self._unit)
+        self._columns = np.ascontiguousarray(self._rows.T)
+
+    def times(self, point: Floats, pool: ThreadPoolExecutor) -> Floats:
+        """Return about ``Phi a``, shape (l,)."""
+        return self._multiply(self._rows, point, pool)
+
+    def transposed_times(self, right: Floats, pool: ThreadPoolExecutor) -> Floats:
+        """Return about ``Phi' b``, shape (m,)."""
+        return self._multiply(self._columns, right, pool)
+
+    def _multiply(
+        self, rows: NDArray[np.int16], vector: Floats, pool: ThreadPoolExecutor
+    ) -> Floats:
+        product = np.empty(len(rows), np.float32)
+        cuts = np.linspace(0, len(rows), thread_count() + 1).astype(int)
+        work = [
+            pool.submit(_multiply, rows[start:stop], vector.astype(np.float32), product[start:stop])
+            for start, stop in itertools.pairwise(cuts)
+        ]
+        for part in work:
+            part.result()
+        return product * self._unit
+
+
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, cache=True)
+def _times_signs(signs: NDArray[np.int8], vector: Floats) -> Floats:
+    """Multiply a matrix, at least as wide as the vector is long, by a vector."""
+    product = np.empty(len(signs))
+    for i in range(len(signs)):
+        row = signs[i]
+        total = 0.0
+        for j in range(len(vector)):
+            total += row[j] * vector[j]
+        product[i] = total
+    return product
+
+
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, cache=True)
+def _multiply(
+    matrix: NDArray[np.int16], vector: NDArray[np.float32], product: NDArray[np.float32]
+) -> None:
+    for i in range(len(matrix)):
+        row = matrix[i]
+        total = np.float32(0)
+        for j in range(len(vector)):
+            total += np.float32(row[j]) * vector[j]
+        product[i] = total
+
+
+def accelerated_descent(kernel: Kernel, residual: Residual, start: Floats) -> Floats:
     """Improve `start`, shape (m,), by accelerated gradient descent with backtracking.
 
     The outputs ``z = Phi a`` are updated together with each point a. They are linear in a, so a
     step needs two products with Phi for any number of halvings.
     """
+    with ThreadPoolExecutor(thread_count()) as pool:
+        return _descend(kernel, residual, start, pool)
+
+
+def _descend(kernel: Kernel, residual: Residual, start: Floats, pool: ThreadPoolExecutor) -> Floats:
     point = last_point = start
-    outputs = last_outputs = product(phi, start)
+    outputs = last_outputs = product(kernel.phi, start)
     value = -residual.form(np.tanh(outputs / 2))
     momentum, sharpness = 0.0, 1.0
     for _ in range(_STEPS):
@@ -240,9 +307,8 @@ def accelerated_descent(phi: NDArray, residual: Residual, start: Floats) -> Floa
         ahead = point + push * (point - last_point)
         ahead_outputs = outputs + push * (outputs - last_outputs)
         ahead_value, slope = smooth_objective(ahead_outputs, residual)
-        gradient = phi.T @ slope.astype(phi.dtype)
-        change = (phi @ gradient).astype(float)
-        gradient = gradient.astype(float)
+        gradient = kernel.transposed_times(slope, pool)
+        change = kernel.times(gradient, pool)
         promise = float(gradient @ gradient) / 2
         last_point, last_outputs, last_value, momentum = point, outputs, value, following
         for _ in range(_HALVINGS):
@@ -252,7 +318,7 @@ def accelerated_descent(phi: NDArray, residual: Residual, start: Floats) -> Floa
                 break
             sharpness *= 2
         point = ahead - gradient / sharpness
-        if abs(value - last_value) <= _TOLERANCE * len(phi):
+        if abs(value - last_value) <= _TOLERANCE * len(outputs):
             break
     return point
 
