@@ -66,7 +66,7 @@ def test_short_help_option_prints_the_help(command):
 
 def test_index_action_has_only_its_own_options():
     shared = {"--json"}
-    expected = {"add": {"--model", "--bits", *shared}}
+    expected = dict.fromkeys(("add", "rebuild"), {"--model", "--bits", *shared})
     for name, command in ACTIONS.items():
         found = {each for param in command.params for each in param.opts if each.startswith("--")}
         assert found == expected.get(name, shared), name
