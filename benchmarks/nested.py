@@ -26,7 +26,9 @@ COLUMNS = ("bits", "method", "hamming", "hamming@100", "real-valued", "real-valu
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("vectors", type=Path, help="array of N vectors, .npy")
-    parser.add_argument("--bits", type=int, nargs="+", default=[64, 128, 256, 512])
+    parser.add_argument(
+        "--bits", type=int, nargs="+", default=[64, 128, 256, 512], help="each twice the one before"
+    )
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--training", type=int, default=20_000, help="maximum number of rows")
     parser.add_argument("--seed", type=int, default=0)
@@ -39,7 +41,7 @@ def main() -> None:
     truth = np.argpartition(-(queries @ stored.T), NEIGHBORS, axis=1)[:, :NEIGHBORS]
     training = stored[: options.training]
     longest = max(options.bits)
-    nested = bp.create("nested-itq", longest, prefixes=options.bits, seed=options.seed)
+    nested = bp.create("nested-itq", longest, shortest=min(options.bits), seed=options.seed)
     whole = bp.create("itq", longest, seed=options.seed)
     nested.fit(training)
     whole.fit(training)

@@ -7,6 +7,7 @@ to 1,280 to 3,000 pixels, with noise. All pipelines use EfficientNet-Lite0:
 
 - bitprint: the command with coco-64, which also resizes in two steps, reads every file for its
   digest and writes the index
+- learned: the command without a model, while it learns one from images of 224 pixels
 - before: the command of another checkout, with the share of bits that differ
 - torch: Pillow in two threads, which decodes to a fraction of the size, and batches of 16
 - onnxruntime: the same with an exported graph
@@ -42,11 +43,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 SIDE, BATCH, THREADS = 224, 16, 2
+COCO = Path("coco-64")
 LEAST, MOST = 1_280, 3_000
 ASPECTS = (3 / 4, 2 / 3, 9 / 16)
 COLUMNS = (
     *("pipeline", "images", "per_second", "first", "whole", "busy", "bits_changed"),
-    *("times_this", "rounds", "seed", "commit", "machine", "cores"),
+    *("bitprint_times", "learned_times", "rounds", "seed", "commit", "machine", "cores"),
 )
 
 
@@ -72,7 +74,7 @@ def main() -> None:
         print("  ".join(f"{name} {row[name]}" for name in COLUMNS if row.get(name) is not None))
     if given.csv is not None:
         with given.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(row | facts for row in rows)
 
@@ -96,8 +98,9 @@ def make(source: Path, folder: Path, count: int, seed: int) -> None:
 def measure(folder: Path, before: Path | None, rounds: int) -> list[dict[str, Any]]:
     """Run all pipelines in turn; return a row for each."""
     home = Path(__file__).resolve().parents[1]
-    checkouts = {"bitprint": home, "before": before, "torch": home, "onnxruntime": home}
-    found: dict[str, list[dict[str, float]]] = {n: [] for n, path in checkouts.items() if path}
+    names = ("bitprint", "learned", "torch", "onnxruntime")
+    checkouts = dict.fromkeys(names, home) | ({"before": before} if before else {})
+    found: dict[str, list[dict[str, float]]] = {pipeline: [] for pipeline in checkouts}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         export(place / "network.onnx")
@@ -124,17 +127,18 @@ def measure(folder: Path, before: Path | None, rounds: int) -> list[dict[str, An
             "whole": round(median(row["whole"] for row in each), 2),
             "busy": round(median(row["busy"] for row in each), 2),
             "bits_changed": changed if pipeline == "before" else None,
-            "times_this": round(
-                median(
-                    ours["per_second"] / row["per_second"]
-                    for ours, row in zip(found["bitprint"], each, strict=True)
-                ),
-                2,
-            ),
+            "bitprint_times": times(found["bitprint"], each),
+            "learned_times": times(found["learned"], each),
             "rounds": rounds,
         }
         for pipeline, each in found.items()
     ]
+
+
+def times(ours: list[dict[str, float]], others: list[dict[str, float]]) -> float:
+    """Return the median ratio of two rates, by round."""
+    pairs = zip(ours, others, strict=True)
+    return round(median(our["per_second"] / other["per_second"] for our, other in pairs), 2)
 
 
 def run(pipeline: str, folder: Path, place: Path) -> None:
@@ -149,7 +153,7 @@ def run(pipeline: str, folder: Path, place: Path) -> None:
     elif pipeline == "onnxruntime":
         plain(folder, onnx_network(place / "network.onnx"), report)
     else:
-        command(folder, place / f"{pipeline}.bp", report)
+        command(folder, place / f"{pipeline}.bp", None if pipeline == "learned" else COCO, report)
     (start, used, first), (end, in_all, count) = reports[0], reports[-1]
     cores = os.cpu_count() or 1
     print(
@@ -164,16 +168,22 @@ def run(pipeline: str, folder: Path, place: Path) -> None:
     )
 
 
-def command(folder: Path, index: Path, report: Callable[[int, int], None]) -> None:
-    """Run `bitprint index add`."""
+def command(
+    folder: Path, index: Path, model: Path | None, report: Callable[[int, int], None]
+) -> None:
+    """Run `bitprint index add`; report the images whose features are computed."""
     from bitprint.cli import _adding
 
     @contextmanager
     def recorder(title: str) -> Iterator[Callable[[int, int], None]]:
-        yield report
+        yield report if title == ("encoding" if model else "learning") else ignore
 
-    _adding.progress_bar = recorder  # type: ignore[assignment]
-    _adding.add(str(index), [str(folder)], Path("coco-64"), None)
+    _adding.progress_bar = recorder  # type: ignore[attr-defined]
+    _adding.add(str(index), [str(folder)], model, None)
+
+
+def ignore(done: int, total: int) -> None:
+    """Take a report of progress that is not measured."""
 
 
 def plain(

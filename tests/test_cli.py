@@ -768,3 +768,15 @@ def test_large_images_are_read_without_a_warning(tmp_path):
     ended = subprocess.run([*command, tmp_path / "large"], capture_output=True, text=True)
     assert ended.stdout.startswith("large: 1 image")
     assert "warning" not in ended.stderr
+
+
+def test_progress_in_a_log_has_rate_and_time_left(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("bitprint.training.progress._PAUSE", 0.0)
+    monkeypatch.setattr("bitprint.training.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(_shared, "errors", Console(file=io.StringIO()))
+    with _shared.progress_bar("encoding") as progress:
+        for now[0], done in ((1.0, 10), (3.0, 30)):
+            progress(done, 90)
+    lines = _shared.errors.file.getvalue().splitlines()
+    assert lines == ["encoding: 10 of 90", "encoding: 30 of 90, 10.0/s, 6 s left"]

@@ -66,7 +66,8 @@ def test_short_help_option_prints_the_help(command):
 
 def test_index_action_has_only_its_own_options():
     shared = {"--json"}
-    expected = {"add": {"--model", "--bits", *shared}}
+    choice = {"--model", "--bits", *shared}
+    expected = {"add": choice, "rebuild": choice}
     for name, command in ACTIONS.items():
         found = {each for param in command.params for each in param.opts if each.startswith("--")}
         assert found == expected.get(name, shared), name

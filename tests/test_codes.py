@@ -433,19 +433,6 @@ def test_codes_by_two_indices_name_signs():
         Codes.from_signs([[1, -1]])[0, 1]
 
 
-@pytest.mark.parametrize("bits", [1, 7, 8, 9, 16, 20])
-def test_prefix_keeps_the_first_bits(bits):
-    signs = np.where(np.random.default_rng(bits).random((30, 20)) < 0.5, 1, -1)
-    codes = Codes.from_signs(signs)
-    assert codes.prefix(bits) == Codes.from_signs(signs[:, :bits])
-    assert codes == Codes.from_signs(signs)
-
-
-def test_a_prefix_longer_than_the_codes_is_refused():
-    with pytest.raises(ValueError, match="codes of 3 bits have no prefix of 4 bits"):
-        Codes.from_signs([[1, -1, 1]]).prefix(4)
-
-
 def test_binary_embeddings_have_the_bits_of_the_signs():
     embeddings = np.random.default_rng(0).normal(size=(50, 32))
     # as sentence_transformers.quantize_embeddings computes them
@@ -462,3 +449,16 @@ def test_binary_embeddings_have_the_bits_of_the_signs():
 def test_other_arrays_are_not_binary_embeddings(values):
     with pytest.raises(ValueError, match="binary embeddings must be uint8 or int8 of shape"):
         Codes.from_binary_embeddings(values)
+
+
+@pytest.mark.parametrize("bits", [1, 7, 8, 9, 16, 20])
+def test_prefix_keeps_the_first_bits(bits):
+    signs = np.where(np.random.default_rng(bits).random((30, 20)) < 0.5, 1, -1)
+    codes = Codes.from_signs(signs)
+    assert codes.prefix(bits) == Codes.from_signs(signs[:, :bits])
+    assert codes == Codes.from_signs(signs)
+
+
+def test_a_prefix_longer_than_the_codes_is_refused():
+    with pytest.raises(ValueError, match="codes of 3 bits have no prefix of 4 bits"):
+        Codes.from_signs([[1, -1, 1]]).prefix(4)

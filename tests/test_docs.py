@@ -110,8 +110,7 @@ def check_scikit_learn(names, printed):
 def check_embeddings(names, printed):
     first, *recalls = (float(found) for found in re.findall(r"recall ([01]\.\d+)", printed))
     assert len(recalls) == 2
-    assert first > recalls[0] > recalls[1]
-    assert first > 0.95
+    assert first - 0.1 > recalls[0] > recalls[1]
     assert names["exported"].ntotal == 5000
     assert names["ids"].shape == (100, 10)
     assert names["codes"].shape == (3, 8)

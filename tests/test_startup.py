@@ -12,6 +12,7 @@ from PIL import Image
 import bitprint as bp
 from bitprint.data import draw_shapes
 from bitprint.photos import Photos
+from bitprint.utils.lazy import import_on_use
 
 SLOW = {"torch", "sklearn", "scipy", "numba", "matplotlib", "pandas", "fastapi", "ray"}
 
@@ -21,18 +22,19 @@ from bitprint.cli import main
 try:
     main()
 finally:
-    print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
 
-def imported(*arguments):
-    """Run a command that must succeed; return the packages that it imported."""
+def imported(*arguments, modules=False):
+    """Run a command that must succeed; return the packages, or modules, that it imported."""
     # Measuring coverage in child processes would import more modules.
     environment = {name: value for name, value in os.environ.items() if "COV" not in name}
     command = [sys.executable, "-c", REPORT, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stderr.splitlines()[-1]))
+    names = json.loads(done.stderr.splitlines()[-1])
+    return set(names) if modules else {name.partition(".")[0] for name in names}
 
 
 @pytest.fixture
@@ -103,3 +105,27 @@ def test_vector_search_imports_nothing_slow(tmp_path):
             "vectors", "search", tmp_path / "docs.bp", tmp_path / "queries.npy", *options
         )
         assert found & {*SLOW, "pyarrow"} == set()
+
+
+def test_index_add_of_photos_imports_no_compiler_or_table_library(tmp_path):
+    """The first image is encoded before torch's compiler, pandas or scipy.stats are needed."""
+    Image.fromarray(draw_shapes(1, size=16).pixels[0]).save(tmp_path / "a.png")
+    found = imported("index", "add", tmp_path / "photos.bp", tmp_path / "a.png", modules=True)
+    assert "bitprint.photos.encoder" in found
+    slow = {"torch._dynamo", "sympy", "scipy.stats._stats_py", "pandas.core", "sklearn.svm"}
+    assert found & slow == set()
+
+
+def test_postponed_module_is_imported_on_first_use(monkeypatch):
+    import_on_use("xml.dom.pulldom", "no_such_module", "json")
+    assert "no_such_module" not in sys.modules
+    assert sys.modules["json"] is json
+    postponed = sys.modules["xml.dom.pulldom"]
+    assert not hasattr(postponed, "__file__")
+    from xml.dom.pulldom import START_ELEMENT
+
+    assert START_ELEMENT == "START_ELEMENT"
+    assert postponed.START_ELEMENT == "START_ELEMENT"
+    assert sys.modules["xml.dom.pulldom"].__file__
+    with pytest.raises(AttributeError, match="nothing"):
+        postponed.nothing  # noqa: B018

@@ -2,6 +2,7 @@ import csv
 import importlib.util
 import io
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,11 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bitprint.bench import files, measuring, report
-from bitprint.bench.engines import Engine, faiss_flat, flat, indexed, numpy_scan
+from bitprint.bench import files, grid, measuring, report
+from bitprint.bench.engines import Engine, faiss_flat, flat, indexed, numpy_scan, prepared
 from bitprint.bench.measuring import BenchTask, make_row, measure, near_queries, random_codes
 from bitprint.cli.bench import bench as bench_command
+from bitprint.search.index import Index
 
 RIVALS = Path(__file__).parents[2] / "benchmarks" / "search.py"
 
@@ -387,3 +389,91 @@ def test_wrong_arguments_of_the_command():
     assert "unknown benchmark 'train'; choose search" in result.stderr
     assert run("search", "--k", "5,x").exit_code == 2
     assert run("search", "--queries", "0").exit_code == 2
+
+
+# ---- the grid
+
+
+def cell_of(kind="uniform", queries=3, task="top 10"):
+    return grid.Cell(500, 48, kind, queries, task)
+
+
+@pytest.fixture
+def index_of(tmp_path):
+    """Return a function that opens an index of packed codes of 48 bits."""
+    with ExitStack() as stack:
+
+        def make(packed):
+            files.build_index(tmp_path / "grid.bp", packed, 48)
+            return stack.enter_context(Index.open(tmp_path / "grid.bp"))
+
+        yield make
+
+
+@pytest.mark.parametrize("task", grid.TASKS)
+@pytest.mark.parametrize("kind", grid.KINDS)
+def test_grid_cell_compares_all_engines(tmp_path, index_of, kind, task):
+    pytest.importorskip("faiss")
+    pytest.importorskip("usearch")
+    packed = grid.grid_codes(500, 48, kind)
+    engines = [prepared(index_of(packed)), *faiss_flat(packed), *faiss_flat(packed, 8)]
+    engines += rivals().other_engines(packed, 1)
+    cell = cell_of(kind, 3, task)
+    rows = grid.measure_cell(cell, packed, engines, cap=0.01, threads=1, seed=0)
+    path = tmp_path / "grid.csv"
+    assert grid.done_cells(path) == set()
+    grid.append_rows(path, rows)
+    assert grid.done_cells(path) == {cell}
+    read = grid.read_rows(path)
+    assert [row["engine"] for row in read] == [row["engine"] for row in rows]
+    supported = [engine for engine in engines if cell.bench_task().search_of(engine)]
+    assert [row["engine"] for row in rows] == [engine.name for engine in supported]
+    for row, engine in zip(rows, supported, strict=True):
+        assert row["recall"] == 1 if engine.exact else 0 <= row["recall"] <= 1
+    flat_times = [float(row["seconds"]) for row in rows if row["engine"].startswith("faiss flat")]
+    assert grid.ratios(read) == {cell: min(flat_times) / float(rows[0]["seconds"])}
+    grid.plot_grid(read, tmp_path / "grid.png")
+    assert (tmp_path / "grid.png").stat().st_size > 1000
+
+
+def test_grid_cell_refuses_wrong_results():
+    packed = grid.grid_codes(200, 48, "uniform")
+    right = flat(packed)
+    wrong = Engine("wrong", lambda queries, k: (None, right.nearest(queries, k)[1] + 1))
+    with pytest.raises(ValueError, match="wrong returns wrong results for Cell"):
+        grid.measure_cell(cell_of(), packed, [right, wrong], cap=0.01, threads=1, seed=0)
+
+
+def test_grid_caps_queries_with_too_many_matches(monkeypatch):
+    monkeypatch.setattr(grid, "_MOST_MATCHES", 4 * 5)
+    packed = np.zeros((5, 6), np.uint8)
+    (row,) = grid.measure_cell(
+        cell_of(queries=16, task="radius 2"), packed, [flat(packed)], cap=0.01, threads=1, seed=0
+    )
+    assert (row["measured_queries"], row["queries"]) == (4, 16)
+    assert row["note"] == "capped: 5 matches per query"
+
+
+def test_grid_codes_are_in_clusters():
+    packed = grid.grid_codes(3000, 64, "clustered")
+    distances = naive_distances(packed[:30], packed)
+    near = (distances < 20).sum(axis=1)  # within a cluster 7.5 on average, otherwise 32
+    assert np.all((near > 10) & (near < 60))
+
+
+def test_grid_continues_where_it_stopped(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("faiss")
+    script, path = rivals(), tmp_path / "grid.csv"
+    monkeypatch.setattr(script, "set_threads", lambda threads: None)
+    options = ["--grid", "--threads", "1", "--sizes", "300", "--bits", "48", "--cap", "0.01"]
+    options += ["--csv", str(path), "--plot", str(tmp_path / "grid.png"), "--queries", "1"]
+    monkeypatch.setattr("sys.argv", ["search.py", *options, "--kinds", "uniform"])
+    script.main()
+    first = grid.read_rows(path)
+    monkeypatch.setattr("sys.argv", ["search.py", *options])
+    script.main()
+    rows = grid.read_rows(path)
+    assert rows[: len(first)] == first
+    assert len(rows) == 2 * len(first)
+    assert len(grid.done_cells(path)) == 2 * len(grid.TASKS)
+    assert "uniform" in capsys.readouterr().out

@@ -260,3 +260,15 @@ def test_an_exif_that_cannot_be_read_does_not_hide_the_pixels():
         image.getexif()
     file.seek(0)
     assert np.array_equal(decode_image(file, 32), stored)
+
+
+@pytest.mark.parametrize(("side", "fraction"), [(63, 1), (64, 2), (127, 2), (128, 4), (300, 8)])
+def test_a_jpeg_is_decoded_to_the_smallest_sufficient_fraction(side, fraction):
+    stored = np.random.default_rng(0).integers(0, 256, (side, side + 9, 3), np.uint8)
+    file = encoded(Image.fromarray(stored), "JPEG")
+    image = Image.open(file)
+    image.draft(None, (side // fraction, side // fraction))
+    assert image.width == -(-(side + 9) // fraction)
+    expected = np.array(image.resize((32, 32), Image.Resampling.BICUBIC))
+    file.seek(0)
+    assert np.array_equal(decode_image(file, 32), expected)

@@ -27,18 +27,20 @@ def objective(hasher, features, lengths):
 
 def test_the_objective_is_the_sum_over_prefixes_and_never_decreases():
     features = correlated()
-    hasher = NestedITQ(20, prefixes=[4, 10]).fit(features)
+    hasher = NestedITQ(20, shortest=4).fit(features)
     assert hasher.objectives_.shape == (51,)
     assert np.all(np.diff(hasher.objectives_) >= -1e-9 * hasher.objectives_[0])
     assert hasher.objectives_[-1] > hasher.objectives_[0]
-    assert hasher.objectives_[-1] == pytest.approx(objective(hasher, features, [4, 10, 20]), 1e-5)
+    assert hasher.objectives_[-1] == pytest.approx(
+        objective(hasher, features, [4, 8, 16, 20]), 1e-5
+    )
 
 
 def test_the_rotation_step_is_the_best_rotation():
     """No small rotation of two columns increases the trace that the step maximizes."""
     rng = np.random.default_rng(0)
     V, B = rng.standard_normal((50, 6)), np.sign(rng.standard_normal((50, 6)))
-    weights = NestedITQ(6, prefixes=[2, 4])._weights()
+    weights = NestedITQ(6, shortest=2)._weights()
     U, _, Wt = np.linalg.svd((V.T @ B) * weights)
     best = np.trace((B * weights).T @ V @ U @ Wt)
     for i in range(6):
@@ -52,31 +54,31 @@ def test_the_rotation_step_is_the_best_rotation():
 
 @pytest.mark.parametrize("bits", [1, 7, 20])
 def test_rotation_is_orthogonal(bits):
-    R = NestedITQ(bits).fit(correlated()).rotation_
+    R = NestedITQ(bits, shortest=3).fit(correlated()).rotation_
     assert np.abs(R.T @ R - np.eye(bits)).max() < 1e-10
 
 
 def test_without_prefixes_it_equals_itq():
     features = correlated()
-    nested = NestedITQ(12, prefixes=[], seed=2).fit(features)
+    nested = NestedITQ(12, seed=2).fit(features)
     np.testing.assert_allclose(
         np.abs(nested.rotation_), np.abs(ITQ(12, seed=2).fit(features).rotation_), atol=1e-8
     )
 
 
 @pytest.mark.parametrize(
-    ("bits", "prefixes", "weights"),
+    ("bits", "shortest", "weights"),
     [
-        (4, [1, 2], [3, 2, 1, 1]),
-        (4, [2, 2, 4], [2, 2, 1, 1]),
-        (4, None, [3, 2, 1, 1]),
-        (1, None, [1]),
-        (66, None, [2] * 64 + [1] * 2),
-        (64, None, [3] * 16 + [2] * 16 + [1] * 32),
+        (4, 1, [3, 2, 1, 1]),
+        (4, 4, [1] * 4),
+        (5, 2, [3, 3, 2, 2, 1]),
+        (64, 64, [1] * 64),
+        (66, 64, [2] * 64 + [1] * 2),
+        (256, 64, [3] * 64 + [2] * 64 + [1] * 128),
     ],
 )
-def test_weights_count_the_prefixes_of_a_bit(bits, prefixes, weights):
-    assert NestedITQ(bits, prefixes=prefixes)._weights().tolist() == weights
+def test_weights_count_the_prefixes_of_a_bit(bits, shortest, weights):
+    assert NestedITQ(bits, shortest=shortest)._weights().tolist() == weights
 
 
 def test_prefixes_find_more_neighbors_than_those_of_itq():
@@ -89,12 +91,12 @@ def test_prefixes_find_more_neighbors_than_those_of_itq():
         nearest = np.argsort(near, axis=1, kind="stable")[:, :100]
         return np.mean([len(np.intersect1d(*pair)) for pair in zip(nearest, truth, strict=True)])
 
-    assert found(NestedITQ(20, prefixes=[5]).fit(features)) > found(ITQ(20).fit(features))
+    assert found(NestedITQ(20, shortest=5).fit(features)) > found(ITQ(20).fit(features))
 
 
 def test_a_saved_model_has_the_same_codes(tmp_path):
     features = correlated()
-    hasher = NestedITQ(16, prefixes=[4, 8]).fit(features)
+    hasher = NestedITQ(16, shortest=4).fit(features)
     hasher.save(tmp_path)
     assert bp.load(tmp_path).encode(features) == hasher.encode(features)
 
@@ -103,9 +105,7 @@ def test_wrong_options_are_refused():
     features = correlated()
     with pytest.raises(ValueError, match=r"got 21 bits for 20 feature\(s\); use fewer"):
         NestedITQ(21).fit(features)
-    with pytest.raises(ValueError, match="prefixes are at most 8 bits, got 9"):
-        NestedITQ(8, prefixes=[9]).fit(features)
-    with pytest.raises(ValueError, match="a prefix must be an integer >= 1, got 0"):
-        NestedITQ(8, prefixes=[0]).fit(features)
+    with pytest.raises(ValueError, match="shortest must be an integer >= 1, got 0"):
+        NestedITQ(8, shortest=0).fit(features)
     with pytest.raises(ValueError, match="iterations must be an integer >= 0, got -1"):
         NestedITQ(8, iterations=-1).fit(features)

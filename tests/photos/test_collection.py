@@ -501,20 +501,20 @@ def test_a_model_is_learned_from_the_pictures_once(tmp_path, album, monkeypatch)
     """An interrupted call is resumed without decoding images again."""
     monkeypatch.setattr(learning, "BATCH", 5)
     monkeypatch.setattr(encoding, "SECONDS", 0)
-    original = learning.decode_ahead
+    original = learning.compute_ahead
 
-    def interrupted_decode(paths, size, batch_size):
-        yield from islice(original(paths, size, batch_size), 2)
+    def interrupted(*arguments):
+        yield from islice(original(*arguments), 2)
         raise KeyboardInterrupt
 
     path = tmp_path / "photos.bp"
-    monkeypatch.setattr(learning, "decode_ahead", interrupted_decode)
+    monkeypatch.setattr(learning, "compute_ahead", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Photos.learn(path, album, bits=16, features="pixels")
     assert not path.exists()
-    monkeypatch.setattr(learning, "decode_ahead", original)
+    monkeypatch.setattr(learning, "compute_ahead", original)
     reports = []
-    monkeypatch.setattr(encoding, "decode_ahead", _never)
+    monkeypatch.setattr(encoding, "compute_ahead", _never)
     with Photos.learn(
         path, album, bits=16, features="pixels", progress=lambda *report: reports.append(report)
     ) as photos:
@@ -545,7 +545,7 @@ def test_work_of_some_seconds_is_kept_when_it_is_interrupted(photos, album, monk
     assert photos.add(album) == (6, 6, [], [], 0)
 
 
-def _never(paths, size, batch_size):
+def _never(paths, *arguments):
     assert not paths
     return iter(())
 

@@ -60,7 +60,7 @@ def test_kept_features_with_a_file_as_folder_raises(tmp_path, monkeypatch):
     def never(*arguments):
         raise AssertionError("a picture was decoded")
 
-    monkeypatch.setattr(learning, "decode_ahead", never)
+    monkeypatch.setattr(learning, "compute_ahead", never)
     Image.fromarray(draw_shapes(1).pixels[0]).save(tmp_path / "a.png")
     (tmp_path / "photos.bp.features").write_text("mine")
     with pytest.raises(FileExistsError, match=r"photos\.bp\.features: is a file, but a folder"):

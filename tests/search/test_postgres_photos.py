@@ -65,7 +65,7 @@ def test_features_that_were_kept_are_used_and_discarded(postgres_places, album, 
         waiting = list((album.parent / "home").rglob("*.npz"))
         assert len(waiting) == 1
         with monkeypatch.context() as patch:
-            patch.setattr(encoding, "decode_ahead", lambda paths, *_: iter(paths))
+            patch.setattr(encoding, "compute_ahead", lambda paths, *_: iter(paths))
             assert photos.add(album) == (8, 0, [], [], 0)
     assert not waiting[0].parent.exists()
     with pytest.raises(FileExistsError, match="already exists") as refused:

@@ -60,3 +60,16 @@ def test_an_error_passes_through(capfd):
     with pytest.raises(ArithmeticError, match="boom"), EpochBar(2, 0, enabled=True):
         raise ArithmeticError("boom")
     assert capfd.readouterr().out == ""
+
+
+def test_pace_is_that_since_the_first_report():
+    """Items that were done before, or with the slow start, do not count."""
+    now = [5.0]
+    pace = progress.Pace(clock=lambda: now[0])
+    assert pace(40, 100) == ""
+    assert pace(50, 100) == ""  # no time has passed
+    now[0] = 9.0
+    assert pace(40, 100) == ""  # nothing is done
+    assert pace(60, 100) == ", 5.0/s, 8 s left"
+    now[0] = 12.0
+    assert pace(100, 100) == ", 8.6/s, 0 s left"

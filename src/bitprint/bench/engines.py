@@ -109,10 +109,12 @@ def numpy_scan(packed: Packed) -> Engine:
 
 def prepared(index: Index) -> Engine:
     """Return the engine of a Bitprint index whose queries are converted to `Codes` beforehand."""
+    nearest: Any = index.search
+    within: Any = index.within  # returns lists
     return Engine(
         "bitprint index",
-        index.search,
-        index.within,
+        nearest,
+        within,
         prepare=lambda queries: Codes.from_packed(queries, index.bits),
     )
 

@@ -196,10 +196,11 @@ def _seconds(run: Callable[[], Any], number: int = 1) -> float:
 def _compare(cell: Cell, engine: Engine, result: Any, reference: Any) -> tuple[int, float]:
     """Return the number of matches and the recall; raise ValueError for wrong results."""
     if cell.bench_task().k is None:
-        found, expected = (_flattened(each) for each in (result, reference))
-        if engine.exact and not all(map(np.array_equal, found, expected)):
+        (counts, sums), (all_counts, all_sums) = _flattened(result), _flattened(reference)
+        same = np.array_equal(counts, all_counts) and np.array_equal(sums, all_sums)
+        if engine.exact and not same:
             raise ValueError(f"{engine.name} returns wrong results for {cell}")
-        return int(found[0].sum()), float(found[0].sum() / max(1, expected[0].sum()))
+        return int(counts.sum()), float(counts.sum() / max(1, all_counts.sum()))
     found, expected = (np.asarray(each[1], np.int64) for each in (result, reference))
     if engine.exact and not np.array_equal(found, expected):
         raise ValueError(f"{engine.name} returns wrong results for {cell}")

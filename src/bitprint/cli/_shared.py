@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from bitprint.training.progress import PlainLines
+from bitprint.training.progress import Pace, PlainLines
 from bitprint.utils.text import printable
 
 output = Console()
@@ -107,8 +107,8 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     If standard error is not a terminal, plain lines are printed instead.
     """
     if not errors.is_terminal:
-        lines = PlainLines(note)
-        yield lambda done, total: lines.offer(f"{title}: {done} of {total}")
+        lines, pace = PlainLines(note), Pace()
+        yield lambda done, total: lines.offer(f"{title}: {done} of {total}{pace(done, total)}")
         return
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _RateColumn())
     bar = Progress(*columns, TimeRemainingColumn(), console=errors, transient=True)

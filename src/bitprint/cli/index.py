@@ -205,11 +205,12 @@ def export(
     with open_index(index) as opened:
         with progress_bar("exporting") as progress:
             export_codes(opened, file, progress=progress)
-        about = {"codes": len(opened), "bits": opened.bits, "file": str(file)}
+        count, bits = len(opened), opened.bits
     if as_json:
+        about = {"codes": count, "bits": bits, "file": str(file)}
         output.print_json(data=about, ensure_ascii=True)
     else:
-        note(f"wrote {counted(about['codes'], 'code')} of {opened.bits} bits to {file}")
+        note(f"wrote {counted(count, 'code')} of {counted(bits, 'bit')} to {file}")
 
 
 def _inspect(path: str, compact: bool = False) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def decode_image(
 
     Only the first frame is read. The EXIF orientation is applied, transparent parts become white,
     and 16-bit gray becomes 8-bit gray. Images are resized to `size` (bicubic) without keeping the
-    aspect ratio. Files with more pixels than Pillow's limit of 179 million raise a ValueError,
+    aspect ratio; a JPEG file is first decoded to the smallest of 1/1, 1/2, 1/4 and 1/8 that is not
+    smaller. Files with more pixels than Pillow's limit of 179 million raise a ValueError,
     except JPEG files of up to 500 million pixels, and so do files that exceed `limits`.
 
     Threads wait while the images that others decode would take more than 3 GiB together with this

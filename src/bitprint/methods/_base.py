@@ -366,6 +366,9 @@ class FeatureHasher(Hasher):
     def _check_columns(self, data: Data, features: NDArray[np.float32], *, reset: bool) -> None:
         """Store the number and names of the columns if `reset`, else compare with them."""
         named = data if hasattr(data, "columns") else features
+        without_names = named is features and not hasattr(self, "feature_names_in_")
+        if not reset and without_names and features.shape[1] == self.n_features_in_:
+            return  # scikit-learn would import pandas to find out that an array has no names
         validate_data(self, named, reset=reset, skip_check_array=True)
 
     @abstractmethod

@@ -258,7 +258,7 @@ class Kernel:
         ]
         for part in work:
             part.result()
-        return product.astype(float) * self._unit
+        return (product * self._unit).astype(np.float64)
 
 
 @njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, cache=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,9 +34,9 @@ class NestedITQ(FeatureHasher):
     ----------
     bits : int
         K, at most the number of features.
-    prefixes : sequence of int, optional
-        Lengths of the prefixes to use, besides K. By default 64, 128, 256, ... below K, or a
-        quarter and a half of K up to 64.
+    shortest : int
+        Length of the shortest prefix to use. The others are 2, 4, 8, ... times as long, up to K. If
+        it is not less than K, the method is `ITQ`.
     iterations : int
         Number of iterations of both steps.
     seed : int
@@ -56,7 +54,7 @@ class NestedITQ(FeatureHasher):
     Examples
     --------
     >>> features = np.random.default_rng(0).standard_normal((100, 16))
-    >>> hasher = NestedITQ(bits=16, prefixes=[4, 8]).fit(features)
+    >>> hasher = NestedITQ(bits=16, shortest=4).fit(features)
     >>> codes = hasher.encode(features)
     >>> codes.prefix(4)
     Codes(100 x 4 bits)
@@ -71,12 +69,12 @@ class NestedITQ(FeatureHasher):
         self,
         bits: int,
         *,
-        prefixes: Sequence[int] | None = None,
+        shortest: int = 64,
         iterations: int = 50,
         seed: int = 0,
     ) -> None:
         self.bits = bits
-        self.prefixes = prefixes
+        self.shortest = shortest
         self.iterations = iterations
         self.seed = seed
 
@@ -105,18 +103,12 @@ class NestedITQ(FeatureHasher):
 
     def _weights(self) -> NDArray[np.float64]:
         """Return the number of prefixes that contain each bit, including the whole code."""
-        prefixes = self.prefixes
-        if prefixes is None:
-            doubled = [64 << n for n in range(20) if 64 << n < self.bits]
-            prefixes = doubled or [n for n in (self.bits // 4, self.bits // 2) if n]
-        lengths = [check_whole("nested-itq: a prefix", length, 1) for length in prefixes]
-        if max(lengths, default=0) > self.bits:
-            raise ValueError(
-                f"nested-itq: prefixes are at most {self.bits} bits, got {max(lengths)}"
-            )
-        ends = np.array(sorted({*lengths, self.bits}))
-        containing: NDArray[np.float64] = (ends > np.arange(self.bits)[:, None]).sum(axis=1) * 1.0
-        return containing
+        length = check_whole("nested-itq: shortest", self.shortest, 1)
+        weights = np.ones(self.bits)
+        while length < self.bits:
+            weights[:length] += 1
+            length *= 2
+        return weights
 
     def _project(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         V = (features - self.mean_) @ self.components_

@@ -16,7 +16,15 @@ from bitprint.methods.pca import random_rotation
 
 
 class Factors(NamedTuple):
-    """Two numbers per vector, from which `RaBitQ.estimate` computes inner products."""
+    """Two numbers per vector, from which `RaBitQ.estimate` computes inner products.
+
+    Examples
+    --------
+    >>> hasher = RaBitQ(bits=4).fit([[3.0, 4.0], [-3.0, -4.0]])
+    >>> norms, alignments = hasher.factors([[3.0, 4.0]])
+    >>> norms.tolist(), alignments.shape
+    ([5.0], (1,))
+    """
 
     norms: NDArray[np.float32]
     """Length of x - mean, shape (N,)."""
@@ -25,7 +33,17 @@ class Factors(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """Estimated inner products and bounds on their errors."""
+    """Estimated inner products and bounds on their errors.
+
+    Examples
+    --------
+    >>> features = [[3.0, 4.0], [-3.0, -4.0]]
+    >>> hasher = RaBitQ(bits=4).fit(features)
+    >>> codes, factors = hasher.encode(features), hasher.factors(features)
+    >>> products, bounds = hasher.estimate(features, codes, factors)
+    >>> products.round().tolist()
+    [[25.0, -25.0], [-25.0, 25.0]]
+    """
 
     products: NDArray[np.float32]
     """Estimates of <x - mean, q - mean>, shape (Q, N)."""

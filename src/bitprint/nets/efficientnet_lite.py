@@ -6,7 +6,7 @@ import importlib
 import math
 from collections import OrderedDict
 from importlib.util import find_spec
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -248,7 +248,8 @@ class _Frozen(FrozenTrunk):
 
     def __init__(self, trunk: EfficientNetLite) -> None:
         super().__init__(trunk)
-        stem, blocks, head = trunk.network
+        layers: Any = trunk.network
+        stem, blocks, head = layers
         length = trunk.size
         self._stem = stem.frozen(length)
         length = -(-length // 2)

@@ -106,7 +106,7 @@ def can_fuse() -> bool:
         )
     except (AttributeError, RuntimeError, TypeError):
         return False
-    return out.item() == 8.0
+    return bool(out.item() == 8.0)
 
 
 def _centered(weight: Tensor, stride: int, length: int) -> Tensor:

@@ -48,8 +48,8 @@ class Trunk(nn.Module, ABC):
     >>> images = torch.full((1, 8, 8, 3), 5, dtype=torch.uint8)
     >>> trunk(trunk.preprocess(images)).tolist(), trunk.describe()
     ([[5.0, 5.0, 5.0]], {'name': 'mean-color'})
-    >>> MeanColor.pretrained(source="")
-    False
+    >>> MeanColor.pretrained(source=""), trunk.frozen() is trunk
+    (False, True)
     """
 
     name: ClassVar[str]

@@ -56,10 +56,8 @@ def export_codes(index: Store, path: str | Path, *, progress: Progress | None = 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with bp.Index.create(f"{folder}/photos.bp", bits=4) as index:
     ...         index.add(["cat", "dog"], [[1, 1, -1, 1], [-1, -1, -1, 1]])
-    ...         print(export_codes(index, f"{folder}/photos.copy").read_text())
-    cat	1101
-    dog	0001
-    <BLANKLINE>
+    ...         export_codes(index, f"{folder}/photos.copy").read_text()
+    'cat\t1101\ndog\t0001\n'
     """
     path = Path(path).expanduser()
     write = _WRITERS.get(path.suffix)
@@ -78,7 +76,7 @@ def export_to_milvus(
     *,
     token: str = "",
     progress: Progress | None = None,
-) -> None:
+) -> int:
     """Insert the codes and ids of an index into a new collection of Milvus.
 
     The collection has the primary key `id` and the field `code`, a BINARY_VECTOR with an index for
@@ -97,6 +95,11 @@ def export_to_milvus(
     progress : callable, optional
         Called with (done, total) codes.
 
+    Returns
+    -------
+    int
+        Number of inserted codes.
+
     Examples
     --------
     >>> import tempfile
@@ -105,6 +108,7 @@ def export_to_milvus(
     ...     with bp.Index.create(f"{folder}/photos.bp", bits=8) as index:
     ...         index.add(["cat"], [[1, 1, -1, 1, 1, 1, 1, 1]])
     ...         export_to_milvus(index, f"{folder}/milvus.db", "photos")
+    1
     """
     pymilvus = _module("pymilvus", "'pymilvus<2.7'")
     _check_bytes(index, "a BINARY_VECTOR")
@@ -131,6 +135,7 @@ def export_to_milvus(
             if progress is not None:
                 progress(done, len(ids))
         client.flush(collection)
+    return done
 
 
 def _all_ids(index: Store) -> Ids:

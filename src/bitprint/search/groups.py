@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils as untyped
 from numba.extending import intrinsic
+
+_cgutils: Any = untyped
 
 GROUP = 64  # codes per group, one per bit of a mask
 
@@ -37,7 +39,7 @@ def _type_any_closer(
         limit, prefix = _repeated(builder, arguments[4]), arguments[5]
         sums = _distances(builder, group, _WORD(1), prefix, group.ones(builder, _WORD(0)))
         closer = _any_below(builder, sums, limit)
-        result = cgutils.alloca_once_value(builder, _WORD(0))
+        result = _cgutils.alloca_once_value(builder, _WORD(0))
         with builder.if_then(closer, likely=False):
             sums = _distances(builder, group, prefix, words, sums)
             closer = builder.zext(_any_below(builder, sums, limit), _WORD)
@@ -109,7 +111,7 @@ def _operands(context: Any, builder: Any, signature: Any, arguments: Any) -> tup
     queries, planes = (
         context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 2)
     )
-    words, capacity = cgutils.unpack_tuple(builder, planes.shape, 2)
+    words, capacity = _cgutils.unpack_tuple(builder, planes.shape, 2)
     query = builder.gep(queries.data, [builder.mul(arguments[1], words)])
     return words, _Group(query, builder.gep(planes.data, [arguments[3]]), capacity)
 
@@ -161,7 +163,7 @@ def _repeated(builder: Any, value: Any) -> Any:
 def _call(builder: Any, name: str, *vectors: Any) -> Any:
     """Call a vector function of LLVM."""
     kind = ir.FunctionType(_VECTOR, [_VECTOR] * len(vectors))
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), vectors)
+    return builder.call(_cgutils.get_or_insert_function(builder.module, kind, name), vectors)
 
 
 any_closer: Any = intrinsic(_type_any_closer)

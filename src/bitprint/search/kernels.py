@@ -208,7 +208,7 @@ def _prefix(limit: int, words: int) -> int:
 @njit(nogil=True, cache=True, forceinline=True)
 def _next_group(
     queries: Words, q: int, planes: Words, start: int, end: int, limit: int, prefix: int
-) -> tuple[int, int]:
+) -> tuple[int, np.int64]:
     """Return the start of the first full group that `any_closer` does not skip, and its result.
 
     The search begins at `start`. Without such a group, return the end of the last full group, and
@@ -219,7 +219,7 @@ def _next_group(
         if level:
             return start, np.int64(level)
         start += GROUP
-    return start, _CLOSER_CODE
+    return start, np.int64(_CLOSER_CODE)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
@@ -252,7 +252,7 @@ def _matches(
     """
     found = np.uint64(0)
     if start + GROUP <= end:
-        found = find_closer(queries, q, planes, start, limit, group)
+        found = np.uint64(find_closer(queries, q, planes, start, limit, group))
         if len(alive):
             found &= nonzero(alive, start)
         return found

@@ -33,7 +33,7 @@ def create(db: sqlite3.Connection) -> None:
 def append(file: IndexFile, first: int, records: Records) -> None:
     """Write the records, shape (N, width), of the codes from position `first` on."""
     width = records.shape[1]
-    content = memoryview(np.ascontiguousarray(records).reshape(-1))
+    content = memoryview(records.tobytes())
     file.db.executemany(
         "INSERT INTO records VALUES (?, ?, ?)",
         (

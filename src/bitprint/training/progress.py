@@ -45,6 +45,32 @@ class PlainLines:
             self._written = time.monotonic()
 
 
+class Pace:
+    """Rate and remaining time of a task, measured from its first report.
+
+    Examples
+    --------
+    >>> pace = Pace(clock=iter([10.0, 14.0]).__next__)
+    >>> pace(20, 100), pace(60, 100)
+    ('', ', 10.0/s, 4 s left')
+    """
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or time.monotonic
+        self._first: tuple[float, int] | None = None
+
+    def __call__(self, done: int, total: int) -> str:
+        """Return the rate and the remaining time to append to a line; empty if not known."""
+        now = self._clock()
+        if self._first is None:
+            self._first = now, done
+        begun, first = self._first
+        if now <= begun or done <= first:
+            return ""
+        rate = (done - first) / (now - begun)
+        return f", {rate:.1f}/s, {(total - done) / rate:.0f} s left"
+
+
 class EpochBar:
     """Progress bar over epochs that advances with every batch; hidden if not `enabled`.
 

@@ -95,6 +95,6 @@ def normalized(vectors: Vectors, place: str = "vectors", first: int = 0) -> Vect
             f"{place}: row {first + empty[0]} contains only zeros, which have no cosine; remove "
             'it, or learn with metric="ip"'
         )
-    scaled = vectors / largest[:, None]
+    scaled: Vectors = vectors / largest[:, None]
     scaled /= np.linalg.norm(scaled, axis=1, keepdims=True)
     return scaled

@@ -88,7 +88,7 @@ class Int8:
 
     def pack(self, vectors: Vectors) -> NDArray[np.uint8]:
         """Return the bytes of vectors (N, d), shape (N, record_bytes)."""
-        steps = np.rint((vectors - self.center) / self.step)
+        steps: Vectors = np.rint((vectors - self.center) / self.step)
         return np.clip(steps, -_LEVELS, _LEVELS).astype(np.int8).view(np.uint8)
 
     def unpack(self, records: NDArray[np.uint8]) -> Vectors:

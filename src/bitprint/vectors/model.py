@@ -54,7 +54,8 @@ class VectorModel:
 
     Parameters
     ----------
-    settings : Settings
+    settings : tuple
+        Method, code length, metric, form of kept vectors, and length and number of the vectors.
     mean : ndarray of float32, shape (d,)
         Mean of the (normalized) sample.
     projections : ndarray of float32, shape (d, bits)
@@ -64,7 +65,8 @@ class VectorModel:
         Inner product of two centered vectors divided by that of one's output and the other's code.
     spread : float
         Mean squared distance of the sample from `mean`.
-    keeper : Int8, Float16 or None
+    keeper : object or None
+        Packs kept vectors.
 
     Examples
     --------
@@ -74,6 +76,15 @@ class VectorModel:
     ('cosine', Codes(200 x 8 bits))
     >>> model.identity
     'ITQ, 8 bits, on vectors of length 8, cosine (...)'
+
+    Codes are ranked by their inner products with the outputs of a query. Multiples of these
+    estimate similarities:
+
+    >>> prepared = model.prepare(vectors)
+    >>> scores = model.project(prepared[:1]) @ model.encode(prepared).signs().T
+    >>> cosines = model.compare(prepared[np.zeros(200, int)], prepared)
+    >>> bool(np.corrcoef(model.estimate(prepared[:1], scores)[0], cosines)[0, 1] > 0.7)
+    True
     """
 
     settings: Settings
@@ -157,9 +168,10 @@ class VectorModel:
         for all codes.
         """
         if self.settings.metric == "ip":
-            projected: Vectors = prepared @ self.projections
-            return projected
-        return (prepared - self.mean) @ self.projections + self.offsets
+            projected: NDArray[Any] = prepared @ self.projections
+        else:
+            projected = (prepared - self.mean) @ self.projections + self.offsets
+        return projected
 
     def estimate(self, prepared: Vectors, scores: NDArray[np.float32]) -> Vectors:
         """Estimate similarities (Q, k) from the scores of codes, which keep their order.
@@ -233,8 +245,11 @@ class VectorModel:
         except Exception as error:  # invalid values can raise almost any exception
             reason = " ".join(str(error).split())
             raise ValueError(f"the model is damaged ({type(error).__name__}: {reason})") from error
-        linear = [arrays.pop(name) for name in ("mean", "projections", "offsets")]
-        return cls(settings, *linear, scale, spread, restore_keeper(settings.keep, arrays))
+        mean, projections, offsets = (
+            arrays.pop(name) for name in ("mean", "projections", "offsets")
+        )
+        keeper = restore_keeper(settings.keep, arrays)
+        return cls(settings, mean, projections, offsets, scale, spread, keeper)
 
     @cached_property
     def identity(self) -> str:

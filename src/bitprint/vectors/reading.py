@@ -176,7 +176,8 @@ class _FromBfloat16:
         return len(self._halves)
 
     def __getitem__(self, rows: Any) -> NDArray[np.float32]:
-        return (self._halves[rows].astype(np.uint32) << 16).view(np.float32)
+        words: NDArray[np.uint32] = self._halves[rows].astype(np.uint32) << 16
+        return words.view(np.float32)
 
 
 class _Parquet(Source):
@@ -244,7 +245,7 @@ class _Parquet(Source):
         if values.null_count:
             row = first + values.is_null().index(True).as_py() // expected
             raise ValueError(f"{self._path}: row {row} contains an empty number; remove it")
-        array = values.to_numpy(zero_copy_only=False).reshape(len(lists), expected)
+        array: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(len(lists), expected)
         check_form(self.place, array.dtype, array.shape)
         return array
 
@@ -425,7 +426,7 @@ def _choose(path: Path, what: str, wanted: str | None, found: Sequence[str]) -> 
         return found[0]
     if not found:
         raise ValueError(f"{path}: contains no {what} with vectors")
-    if wanted not in found:
+    if wanted is None or wanted not in found:
         named = "choose one" if wanted is None else f"there is none named {wanted!r}"
         raise ValueError(f"{path}: {named} of {', '.join(islice(found, 10))} (column)")
     return wanted
