@@ -362,7 +362,7 @@ def codes_near(means: Tensor, sweeps: int = 5) -> Tensor:
 
     They minimize ``sum_ij e^-d_ij - sum_i b_i . m_i / 5`` by coordinate descent, where d_ij is the
     distance of two codes: each class in turn takes the best of the signs of its mean with any of
-    its six least certain bits changed, until none changes or for so many sweeps.
+    its six least certain bits changed, until no code changes, or for at most `sweeps` sweeps.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ def _disjoint(intervals: _Intervals) -> _Intervals:
 
 def _without_overlaps(intervals: _Intervals) -> _Intervals:
     low, high, first, direction = intervals
-    # Between two successive cuts, the same interval counts for all numbers, or none.
+    # Between two successive cuts, the same interval applies to all numbers, or none does.
     cuts = np.unique(np.concatenate([low, high[high < np.iinfo(np.int64).max] + 1]))
     owner = np.full(len(cuts), -1)
     begins, ends = np.searchsorted(cuts, low), np.searchsorted(cuts, high, side="right")
