@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import bitprint as bp
-from bitprint.data import draw_shapes
+from bitprint.data import decode_image, draw_shapes
 from bitprint.photos import Hit, Photos, choosing
 from bitprint.photos.encoder import Encoder
 from bitprint.photos.files import Listing, Picture
@@ -59,7 +59,7 @@ def test_four_lines_work_with_few_images_and_with_many(home, count, model, monke
 
     assert len(photos) == count
     assert photos.encoder.describe().startswith(model)
-    outputs = photos.encoder.project([np.asarray(Image.open("cat.jpg"))])
+    outputs = photos.encoder.project([decode_image("cat.jpg", photos.encoder.size)])
     assert [(hit.id, hit.distance) for hit in hits] == paths_by_brute_force(photos, outputs[0], 4)
     photos.close()
     with bp.Photos.open_or_create("~/../photos.bp") as again:
