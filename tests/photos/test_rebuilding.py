@@ -60,12 +60,9 @@ def test_missing_files_stop_a_rebuild_before_it_begins(collection, longer, album
     assert collection.read_bytes() == before
 
 
-def test_an_interrupted_rebuild_is_resumed(collection, longer, monkeypatch):
-    def interrupt(done, total):
-        raise KeyboardInterrupt
-
+def test_an_interrupted_rebuild_is_resumed(collection, longer):
     with pytest.raises(KeyboardInterrupt):
-        rebuild(collection, model=longer, progress=interrupt)
+        rebuild(collection, model=longer, progress=_interrupt)
     assert contents(collection)[3] == "ITQ, 32 bits, on pixels features"
     rebuild(collection, model=longer)
     assert contents(collection)[3] == "ITQ, 64 bits, on pixels features"
@@ -88,6 +85,28 @@ def test_a_change_meanwhile_is_reported(collection, longer, album):
 
     with pytest.raises(ValueError, match="changed the collection in the meantime"):
         rebuild(collection, model=longer, progress=remove_one)
+    rebuild(collection, model=longer)
+    items, *_ = contents(collection)
+    assert len(items) == 8  # the removed images do not come back
+    assert not any("/dogs/" in name for name in items)
+
+
+def test_a_draft_whose_log_is_not_merged_does_not_replace_the_collection(collection, longer):
+    before = contents(collection)
+    with pytest.raises(KeyboardInterrupt):
+        rebuild(collection, model=longer, progress=_interrupt)
+    with (
+        Photos.open(collection.with_name("photos.bp.rebuilt")),
+        pytest.raises(OSError, match=r"photos\.bp\.rebuilt: could not be completed"),
+    ):
+        rebuild(collection, model=longer)
+    assert contents(collection) == before
+    rebuild(collection, model=longer)
+    assert contents(collection)[3] == "ITQ, 64 bits, on pixels features"
+
+
+def _interrupt(done, total):
+    raise KeyboardInterrupt
 
 
 def test_an_address_is_refused(longer):

@@ -36,8 +36,8 @@ class Group(NamedTuple):
 def default_radius(bits: int, codes_alone: bool = False) -> int:
     """Return the code distance, in bits, up to which images are compared.
 
-    Copies are farther apart, in relation to the code length, in codes of 128 bits or more, and
-    other images are rarely that near (`results/notes/duplicates.md`).
+    Longer codes have a larger radius in relation to their length, because other images are rarely
+    that near.
 
     Parameters
     ----------

@@ -82,12 +82,18 @@ def rebuild(
         if chosen is not None and on_choice is not None:
             on_choice(chosen)
         added = photos.add(listing, progress=progress)
+        _drop_others(photos, listing)
         others = former.index.attachments()
         photos.index.attach({name: others[name] for name in others if not is_own_attachment(name)})
         if _list_again(former) != listing:
             raise ValueError(
                 f"{place}: another process changed the collection in the meantime; repeat the call"
             )
+    if log_of(draft.resolve()).exists():
+        raise OSError(
+            f"{draft}: could not be completed, because the disk is full or another process has it "
+            "open; repeat the call"
+        )
     if log_of(place.resolve()).exists():
         raise ValueError(
             f"{place}: another process, such as a server, has this collection open; stop it and "
@@ -95,6 +101,13 @@ def rebuild(
         )
     draft.replace(place.resolve())
     return added
+
+
+def _drop_others(photos: Photos, listing: Listing) -> None:
+    """Remove images that an interrupted call has stored and that are no longer listed."""
+    ledger = Ledger(photos.index)
+    listed = {picture.path for picture in listing.pictures}
+    ledger.forget([path for path in ledger.facts() if path not in listed])
 
 
 def _list_again(photos: Photos) -> Listing:
